@@ -56,15 +56,11 @@ class ObjectMetadata(Protocol):
     """
 
     def list(self, bucket: str, prefix: str) -> Iterator[DescribedObject]:
-        """Every object whose name begins with the prefix."""
+        """Yield every object whose name begins with the prefix."""
         ...
 
     def patch(self, bucket: str, found: DescribedObject, changes: Mapping[str, str]) -> None:
-        """Sets some entries and keeps the others.
-
-        Raises:
-            PreconditionFailed: The object is no longer the one found.
-        """
+        """Set some entries and keep the others; raises PreconditionFailed if the object is no longer the one found."""
         ...
 
 
@@ -90,7 +86,7 @@ class ObjectStore(Protocol):
     """
 
     def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
-        """The object's bytes from offset `start`; empty past the end. `meta.size` is the whole size.
+        """Return the object's bytes from offset `start`; empty past the end. `meta.size` is the whole size.
 
         Pass the `max_bytes` of its type for objects that others may write: a listed size may be outdated.
         `meta.updated` may be rounded down to the second; other methods return it exactly.
@@ -102,41 +98,36 @@ class ObjectStore(Protocol):
         ...
 
     def head(self, key: str) -> ObjectMeta | None:
-        """The object's metadata; None if a lookup of this key says that it does not exist."""
+        """Return the object's metadata; None if a lookup of this key says that it does not exist."""
         ...
 
     def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
-        """Objects whose key begins with `prefix`, is greater than `start_after` and less than `end_before` (if given),
-        in order.
+        """Yield objects in order of key: beginning with `prefix`, after `start_after` and before `end_before` (if
+        given).
 
         Lazy: a bucket in the cloud bills each page of `limits.LIST_PAGE_OBJECTS` as a request.
         """
         ...
 
     def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        """Writes the whole object atomically if its generation is `generation` (0: it does not exist).
+        """Write the whole object atomically if its generation is `generation` (0: it does not exist).
 
-        Raises:
-            PreconditionFailed: It has another generation.
+        Raises PreconditionFailed if it has another generation.
         """
         ...
 
     def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        """Appends bytes if the generation is `generation` (0: creates the object), at a cost proportional to `data`.
+        """Append bytes if the generation is `generation` (0: creates the object), at a cost proportional to `data`.
 
-        A crash may leave a torn tail, never a lost head.
-
-        Raises:
-            PreconditionFailed: It has another generation.
+        A crash may leave a torn tail, never a lost head. Raises PreconditionFailed if it has another generation.
         """
         ...
 
     def delete(self, key: str, *, generation: int) -> None:
-        """Deletes the object if its generation is `generation`; a missing object counts as success.
+        """Delete the object if its generation is `generation`; a missing object counts as success.
 
-        Raises:
-            PreconditionFailed: It has another generation. After lost replies, this call may still have deleted the one
-                named.
+        Raises PreconditionFailed if it has another generation. After lost replies, this call may still have deleted the
+        one named.
         """
         ...
 
@@ -163,7 +154,7 @@ class Provisioner(Protocol):
     def create(self, request: GangRequest) -> None: ...
 
     def failure(self, ref: GangRef) -> Exception | None:
-        """Why the last creation of that gang failed (`Stockout`, `ProvisionerRefused`, ...); None if it did not."""
+        """Return why the last creation of that gang failed (`Stockout`, `ProvisionerRefused`, ...); None otherwise."""
         ...
 
     def get(self, ref: GangRef) -> GangStatus | None: ...
@@ -175,15 +166,10 @@ class Provisioner(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrappedKey:
-    """A wrapped key.
+    """A wrapped key."""
 
-    Attributes:
-        version: Number of the wrapping key's version, as in `.../cryptoKeyVersions/7`.
-        data: Opaque; at most 1 KiB for a key of 32 bytes.
-    """
-
-    version: str
-    data: bytes = field(repr=False)
+    version: str  # number of the wrapping key's version, as in `.../cryptoKeyVersions/7`
+    data: bytes = field(repr=False)  # opaque; at most 1 KiB for a key of 32 bytes
 
 
 class Kms(Protocol):
@@ -201,11 +187,11 @@ class Kms(Protocol):
     """
 
     def wrap(self, key: str, data: bytes, *, associated: bytes) -> WrappedKey:
-        """Wraps `data`, a key of 32 bytes, under the primary version of `key`."""
+        """Wrap `data`, a key of 32 bytes, under the primary version of `key`."""
         ...
 
     def unwrap(self, key: str, version: str, data: bytes, *, associated: bytes) -> bytes:
-        """The wrapped data; `key`, `version` and `data` are those of `wrap`."""
+        """Return the wrapped data; `key`, `version` and `data` are those of `wrap`."""
         ...
 
     def primary(self, key: str) -> str:

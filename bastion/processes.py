@@ -2,8 +2,8 @@
 
 Process ids are reused, so they are always paired with the kernel's start time. Processes are found by a *marker*, an
 environment variable that children inherit: unlike a process group it survives `setsid`, double forks and the death of
-every parent. A process without the environment (`env -i setsid ...`) is found as a descendant: whoever runs commands is
-a *subreaper*, which adopts processes that lose their parent. Linux only; reads /proc.
+every parent. A process without the environment (`env -i setsid ...`) is found as a descendant, because whoever runs
+commands is a *subreaper*, which adopts processes that lose their parent. Linux only; reads /proc.
 """
 
 from __future__ import annotations
@@ -156,8 +156,8 @@ def descendants(pids: Collection[int]) -> list[ProcessId]:
 def reset_signals() -> None:
     """Reset inherited signal settings (`nohup`, a shell's `trap ''`), which children would inherit too.
 
-    An ignored SIGCHLD would even hide how children end. Python itself ignores SIGPIPE and SIGXFSZ; `subprocess` resets
-    them.
+    An ignored SIGCHLD would even hide how children end. `subprocess` resets SIGPIPE and SIGXFSZ, which Python itself
+    ignores.
     """
     for number in signal.valid_signals() - {signal.SIGPIPE, signal.SIGXFSZ}:
         if signal.getsignal(number) is signal.SIG_IGN:
@@ -179,11 +179,7 @@ def is_subreaper() -> bool:
 
 
 def end_with_parent(parent: int) -> None:
-    """Make the kernel kill this process when the thread that forked it ends.
-
-    Args:
-        parent: The process that forked; if it is gone already, this one ends at once.
-    """
+    """Make the kernel kill this process when the thread that forked it ends; end at once if `parent` is gone."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)
@@ -193,15 +189,15 @@ def end_marked(name: str, value: str, *, grace_seconds: float, poll_seconds: flo
     """End every marked process and its descendants: SIGTERM, grace period, SIGKILL until none is left.
 
     SIGTERM goes once to the processes alive at the beginning; what they start in response (a last save, a last upload)
-    has the same grace period. Returns whether all are gone; False if some survive SIGKILL for five seconds.
+    has the same grace period. Returns False if some survive SIGKILL for five seconds.
     """
     deadline = time.monotonic() + grace_seconds
     asked = False
-    family: set[ProcessId] = set()
+    found: set[ProcessId] = set()
     while True:
         # Kept, because an unmarked descendant cannot be found once its parent is gone.
-        family = {process for process in family if process.alive} | _family(name, value)
-        alive = sorted(family, key=lambda process: process.pid)
+        found = {process for process in found if process.alive} | _with_descendants(name, value)
+        alive = sorted(found, key=lambda process: process.pid)
         if not alive:
             return True
         now = time.monotonic()
@@ -214,7 +210,7 @@ def end_marked(name: str, value: str, *, grace_seconds: float, poll_seconds: flo
         time.sleep(poll_seconds)
 
 
-def _family(name: str, value: str) -> set[ProcessId]:
+def _with_descendants(name: str, value: str) -> set[ProcessId]:
     """The marked processes and all their descendants, including this one if marked."""
     found = set(marked(name, value))
     roots = {process.pid for process in found}

@@ -3,10 +3,8 @@
 Nothing is downloaded: installed packages become wheels again, by their RECORD; bastion itself is packed from its
 sources. Wheels in the environment's folder `agent-wheels` are added, for other Pythons.
 
-Invariants:
-
-* The same installation gives the same bytes: members are sorted, and have no time, owner or local path.
-* Packing takes half a second of CPU, so the result is cached by its inputs.
+Invariant: the same installation gives the same bytes. Members are sorted, and have no time, owner or local path.
+Packing takes half a second of CPU, so the result is cached by its inputs.
 """
 
 from __future__ import annotations
@@ -58,8 +56,7 @@ def pack(
         needs: Packages to pack with their dependencies.
         extras: Optional packages, packed if installed; a Python without wheels of them is still supported.
 
-    Raises:
-        AgentNotPacked: A package is missing, or installed in a way that cannot be packed.
+    Raises AgentNotPacked if a package is missing, or installed in a way that cannot be packed.
     """
     try:
         needed: list[_Installed | _Sources] = [*_installed(needs), _Sources()]
@@ -85,7 +82,7 @@ def pack(
 
 
 def native_packages(needs: Sequence[str] = NEEDS, extras: Sequence[str] = EXTRAS) -> tuple[str, ...]:
-    """The native packages, with versions, that other Pythons need wheels of: `cffi==2.1.1`. Raises like `pack`."""
+    """Return the native packages that other Pythons need wheels of, as `cffi==2.1.1`; raises like `pack`."""
     try:
         packages = _installed((*needs, *_present(extras)))
         return tuple(
@@ -138,7 +135,6 @@ def _add(tar: tarfile.TarFile, name: str, data: bytes) -> None:
 
 
 def _wheel(source: _Installed | _Sources) -> bytes:
-    """Return a valid wheel."""
     buffer = io.BytesIO()
     record = []
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED, compresslevel=_COMPRESSION) as archive:
@@ -228,7 +224,7 @@ class _Sources:
 
 
 def _installed(needs: Sequence[str]) -> list[_Installed]:
-    """The packages with their dependencies, by name. A dependency with a marker counts only if it is installed."""
+    """Return the packages with their dependencies, by name. A dependency with a marker counts if it is installed."""
     found: dict[str, set[str]] = {}
     distributions: dict[str, importlib.metadata.Distribution] = {}
     waiting = [(need, "") for need in needs]
@@ -256,7 +252,6 @@ def _installed(needs: Sequence[str]) -> list[_Installed]:
 
 
 def _present(names: Sequence[str]) -> list[str]:
-    """The installed ones."""
     return [name for name in names if next(iter(importlib.metadata.distributions(name=name)), None) is not None]
 
 

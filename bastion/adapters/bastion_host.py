@@ -199,12 +199,12 @@ class BastionHostProvisioner:
         temporary.replace(folder / "process")
 
     def _look(self, folder: Path) -> GangStatus | None:
-        """The gang in that folder; None if there is none."""
+        """Return the gang in that folder; None if there is none."""
         gang = self._read(folder)
         if gang is None:
             return None
         state, message = self._state(gang)
-        # A folder that is being removed has no process any more, and would look like one without a process yet.
+        # A folder that is being removed has no recorded process, like one whose agent has not started.
         if self._read(folder) != gang:
             return None
         return GangStatus(
@@ -234,7 +234,7 @@ class BastionHostProvisioner:
         return GangState.LOST, f"the agent died{self._last_output(folder)}"
 
     def _state_before_start(self, gang: _Gang) -> tuple[GangState, str]:
-        """The state of a folder without a recorded process: its creator is active, or died."""
+        """Return the state of a folder without a recorded process: its creator is active, or died."""
         if processes.marked(MARKER, gang.marker):
             return GangState.READY, ""
         creator = ProcessId.parse(gang.creator)

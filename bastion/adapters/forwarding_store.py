@@ -13,11 +13,7 @@ T = TypeVar("T")
 
 
 class ForwardingStore:
-    """An `ObjectStore` that passes every call on. Subclasses override `_call`, or single methods.
-
-    Args:
-        store: The store below.
-    """
+    """An `ObjectStore` that passes every call to `store`. Subclasses override `_call`, or single methods."""
 
     def __init__(self, store: ObjectStore) -> None:
         self._store = store
@@ -43,5 +39,5 @@ class ForwardingStore:
         self._call("delete", key, lambda: self._store.delete(key, generation=generation))
 
     def _call(self, method: str, key: str, call: Callable[[], T]) -> T:  # noqa: ARG002 - for subclasses
-        """Make one call of the store below. Of a listing this covers the call, not the iteration."""
+        """Make one call to `store`. Of a listing this covers the call, not the iteration."""
         return call()

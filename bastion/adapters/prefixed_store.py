@@ -13,13 +13,8 @@ from bastion.ports import ObjectStore, StoredObject
 class PrefixedStore:
     """The objects of `store` whose keys begin with `prefix`, under the rest of their keys.
 
-    Keys may have 1024 bytes minus the prefix. Error messages name whole keys.
-
-    Args:
-        prefix: Used as it is; ends in `/` for a folder.
-
-    Raises:
-        ValueError: No key can begin with that prefix.
+    The prefix of a folder ends in `/`. Keys may have 1024 bytes minus the prefix. Error messages name whole keys.
+    Raises ValueError if no key can begin with the prefix.
     """
 
     def __init__(self, store: ObjectStore, prefix: str) -> None:

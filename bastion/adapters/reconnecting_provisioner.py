@@ -15,7 +15,7 @@ class ReconnectingProvisioner(Generic[A]):
     """Behind the `Provisioner` port.
 
     Args:
-        locate: The service's address; None while it is absent.
+        locate: Returns the service's address; None while it is absent.
         connect: Makes a provisioner for an address.
         absent: The error message while it is absent.
     """

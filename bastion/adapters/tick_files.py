@@ -17,15 +17,12 @@ class TickFiles:
         self._folder = folder
 
     def keep(self, name: str, make: Callable[[], bytes], *, most: int) -> str:
-        """Writes one file and removes the oldest, so that `most` are left.
+        """Write one file and remove the oldest, so that `most` are left; return why it failed, or an empty text.
 
         Args:
             name: Without the ending; names sort by age.
             make: Makes the content, if any is wanted.
             most: With 0 nothing is written, and all files are removed.
-
-        Returns:
-            Why it failed; empty if it did not.
         """
         try:
             if most:

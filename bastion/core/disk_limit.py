@@ -16,16 +16,11 @@ _KIB = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskNotice:
-    """Measurements in bytes.
+    """Measurements in bytes."""
 
-    Attributes:
-        held: By the job's folders on this machine.
-        limit: Maximum per job; 0: the disk is full, and no other job uses more.
-        free, total: Of the disk.
-    """
-
-    held: int
-    limit: int
+    held: int  # by the job's folders on this machine
+    limit: int  # maximum per job; 0: the disk is full, and no other job uses more
+    # Both are of the whole disk.
     free: int
     total: int
 
@@ -34,7 +29,7 @@ class DiskNotice:
 
     @classmethod
     def parse(cls, text: str) -> DiskNotice:
-        """Reads the output of `to_text`; raises InvalidDocument if it is not a notice."""
+        """Read the output of `to_text`; raises InvalidDocument if it is not a notice."""
         fields = text.split(":")
         if len(fields) != 4 or not all(field.isascii() and field.isdigit() and len(field) <= 15 for field in fields):
             raise InvalidDocument("not a disk notice")
@@ -51,7 +46,7 @@ class DiskNotice:
 
 
 def shown(size: int) -> str:
-    """A number of bytes for people: `3.2 MiB`."""
+    """Return a number of bytes as `3.2 MiB`."""
     amount = float(size)
     for unit in ("B", "KiB", "MiB", "GiB"):
         if amount < _KIB:

@@ -1,7 +1,7 @@
-"""Safe reading of JSON from others: bounded size, depth, number of values and integers; no duplicate keys, no NaN.
+"""Safe reading of foreign JSON: bounded size, depth, number of values and integers; no duplicate keys, no NaN.
 
-A hostile document costs a `DocumentError` and nothing more. Parsed JSON takes up to 40 times its size in memory, so
-values are counted before parsing.
+A hostile document costs only a `DocumentError`. Parsed JSON takes up to 40 times its size in memory, so values are
+counted before parsing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _bounded_int(text: str) -> int:
 
 
 def _structure(data: bytes, max_values: int) -> bytes:
-    """The bytes outside of strings, with a quote for each string; a few passes in C for any input."""
+    """Return the bytes outside of strings, with a quote for each string, in a few passes in C."""
     if b"\\" in data:
         data = data.replace(b"\\\\", b"").replace(b'\\"', b"")
     strings = data.count(b'"') // 2
@@ -62,7 +62,7 @@ def _too_many(values: int, max_values: int) -> DocumentError:
 
 
 def _counts(data: bytes) -> tuple[int, int]:
-    """The number of containers, and an upper bound for keys and values."""
+    """Return the number of containers, and an upper bound for keys and values."""
     opened = data.count(b"[") + data.count(b"{")
     return opened, 1 + opened + data.count(b",") + data.count(b":")
 
@@ -79,7 +79,7 @@ def _check_depth(structure: bytes, max_depth: int) -> None:
 
 
 def _check(data: bytes, max_depth: int, max_values: int) -> None:
-    """Checks the bounds before parsing; correct for UTF-8, where no other character contains these bytes."""
+    """Check the bounds before parsing; correct for UTF-8, where no other character contains these bytes."""
     opened, values = _counts(data)
     if opened <= max_depth and values <= max_values:
         return  # nearly every document, its strings included
@@ -98,13 +98,9 @@ def loads(
     max_depth: int = limits.JSON_MAX_DEPTH,
     max_values: int = limits.DOCUMENT_MAX_VALUES,
 ) -> Any:
-    """Parses one JSON document.
+    """Parse one JSON document. `max_values` bounds keys, values and containers.
 
-    Args:
-        max_bytes, max_depth, max_values: Bounds; the last counts keys, values and containers.
-
-    Raises:
-        DocumentError: It breaks a bound, or is not UTF-8 or JSON.
+    Raises DocumentError if it exceeds a bound, or is not UTF-8 or JSON.
     """
     if len(data) > max_bytes:
         raise DocumentError(f"the document is {len(data)} bytes long; the maximum is {max_bytes}")
@@ -131,7 +127,7 @@ def loads(
 
 
 def dumps(document: Any) -> bytes:
-    """Canonical JSON: sorted keys and no spaces, so that equal documents are equal bytes."""
+    """Return canonical JSON: sorted keys and no spaces, so that equal documents are equal bytes."""
     return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode(
         "utf-8"
     )

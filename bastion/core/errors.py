@@ -1,4 +1,4 @@
-"""The error tree of `bastion`; quota files have `quota.QuotaFileError`, one layer below.
+"""The error tree of `bastion`; quota files have `quota.QuotaFileError`.
 
 Every message says what happened, why, and what to do. The CLI prints a `BastionError` as one line and exits with its
 `exit_code`.

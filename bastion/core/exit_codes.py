@@ -26,8 +26,9 @@ _HINTS: Final = {"SIGKILL": " (often: out of memory)"}
 
 
 def exit_text(code: int | None) -> str:
-    """`exited with code 3`, `was killed by SIGKILL (often: out of memory)`. `code`: 128 + n for signal n; None:
-    unknown.
+    """Return `exited with code 3` or `was killed by SIGKILL (often: out of memory)`.
+
+    `code` is 128 + n for signal n; None if unknown.
     """
     if code is None:
         return "exited with an unknown code"

@@ -11,7 +11,7 @@ def to_rfc3339(seconds: float) -> str:
 
 
 def from_rfc3339(text: str) -> float:
-    """Reads RFC 3339 with any offset; raises ValueError if it is not an instant."""
+    """Read RFC 3339 with any offset; raises ValueError if it is not an instant."""
     moment = datetime.fromisoformat(text[:-1] + "+00:00" if text.endswith(("Z", "z")) else text)
     if moment.tzinfo is None:
         raise ValueError(f"{text!r} has no time zone; write it like 2026-01-02T03:04:05.000006Z")

@@ -21,7 +21,7 @@ class PackedDocument:
     __slots__ = ("_data",)
 
     def __init__(self, document: Mapping[str, Any], data: bytes | None = None) -> None:
-        """`data`: the JSON that `document` was parsed from, to be kept unchanged."""
+        """Pack a document. `data` is the JSON that it was parsed from, kept unchanged."""
         data = documents.dumps(document) if data is None else data.strip()
         if len(data) >= _COMPRESS_FROM_BYTES:
             data = min(data, zlib.compress(data, 1), key=len)
@@ -29,7 +29,7 @@ class PackedDocument:
 
     @classmethod
     def of(cls, document: object) -> PackedDocument:
-        """Packs a document that is not packed yet; raises ValueError if it is not a JSON object."""
+        """Pack a document unless it is packed already; raises ValueError if it is not a JSON object."""
         if isinstance(document, PackedDocument):
             return document
         if not isinstance(document, Mapping):

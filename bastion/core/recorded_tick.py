@@ -1,7 +1,7 @@
-"""Recorded ticks: one tick's input, and what was decided on it, as one JSON document.
+"""Recorded ticks: one tick's input and what was decided on it, as one JSON document.
 
-`bastion debug replay` decides it again, `bastion debug diff` shows what another version decides otherwise. Environment
-values and run tokens are removed: the decision does not depend on them.
+`bastion debug replay` decides it again; `bastion debug diff` shows what another version decides otherwise. Environment
+values and run tokens are removed; no decision depends on them.
 """
 
 from __future__ import annotations
@@ -36,20 +36,15 @@ _REMOVED = "removed"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedTick:
-    """A tick as it was recorded.
+    """A tick as it was recorded."""
 
-    Attributes:
-        version: Of the program that recorded it.
-        decided: `describe` of what that version decided.
-    """
-
-    version: str
+    version: str  # of the program that recorded it
     given: TickInput
-    decided: tuple[str, ...]
+    decided: tuple[str, ...]  # `describe` of what that version decided
 
 
 def to_bytes(given: TickInput, output: TickOutput, *, quota_file: bytes) -> bytes:
-    """The document. `quota_file`: the one in force; empty: there is none."""
+    """Make the document. `quota_file` is the one in force; empty if there is none."""
     world = replace(given.world, policy=None, entropy=b"")
     without = replace(given, world=world, snapshot=replace(given.snapshot, policy=None))
     document = {
@@ -63,11 +58,7 @@ def to_bytes(given: TickInput, output: TickOutput, *, quota_file: bytes) -> byte
 
 
 def read(data: bytes) -> RecordedTick:
-    """Reads a document.
-
-    Raises:
-        InvalidDocument: it is not a recorded tick, or one of a version that this one cannot read.
-    """
+    """Read a document; raises InvalidDocument if it is not a recorded tick that this version can read."""
     try:
         document = json.loads(data)
         if document["format"] != _FORMAT:
@@ -83,7 +74,7 @@ def read(data: bytes) -> RecordedTick:
 
 
 def describe(output: TickOutput) -> list[str]:
-    """Every decision and every effect as a line of text, sorted by job."""
+    """Return every decision and every effect as a line of text, sorted by job."""
     lines = [_decision(decision) for decision in output.plan.decisions]
     lines += [f"{name}: {text}" for name, effects in output.effects.items() for text in _effects(effects)]
     return sorted(lines, key=lambda line: line.partition(":")[0])

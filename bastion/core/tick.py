@@ -1,4 +1,4 @@
-"""The decision of one tick: from everything that was observed to everything that is to be done. Pure."""
+"""The decision of one tick: from everything observed to everything to do. Pure."""
 
 from __future__ import annotations
 
@@ -14,45 +14,29 @@ from scheduler import Plan, Scheduler, Snapshot
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickInput:
-    """Everything that a tick's decision depends on.
+    """Everything that a tick's decision depends on."""
 
-    Attributes:
-        number: Of the tick, from 1, of this daemon.
-        now: Seconds since the epoch, by the daemon's steady time.
-        server_time: The same by the bucket's clock, up to a lease renewal old.
-        world: What was observed.
-        snapshot: The jobs of the world as the scheduler sees them, with what it remembers of earlier ticks.
-        ownerless_since: `TickOutput.ownerless_since` of the tick before.
-    """
-
-    number: int
-    now: float
-    server_time: float
+    number: int  # of the tick, from 1, of this daemon
+    now: float  # seconds since the epoch, by the daemon's steady time
+    server_time: float  # the same by the bucket's clock, up to a lease renewal old
     world: World
-    snapshot: Snapshot
-    ownerless_since: Mapping[str, int] = field(default_factory=dict)
+    snapshot: Snapshot  # the jobs of the world as the scheduler sees them, with what it remembers of earlier ticks
+    ownerless_since: Mapping[str, int] = field(default_factory=dict)  # `TickOutput.ownerless_since` of the tick before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickOutput:
-    """What a tick decides.
+    """What a tick decides."""
 
-    Attributes:
-        plan: A decision for every job.
-        effects: By job, and by swept thing: what to do, in this order.
-        ownerless_since: By thing without an owner, the number of the tick since which it has had none.
-    """
-
-    plan: Plan
-    effects: Mapping[str, list[Effect]]
-    ownerless_since: Mapping[str, int]
+    plan: Plan  # a decision for every job
+    effects: Mapping[str, list[Effect]]  # by job, and by swept thing: what to do, in this order
+    ownerless_since: Mapping[str, int]  # by thing without an owner, the number of the tick since which it has had none
 
 
 def decide(given: TickInput, scheduler: Scheduler | None = None) -> TickOutput:
-    """Decides one tick. The same input gives the same output.
+    """Decide one tick. The same input gives the same output.
 
-    Args:
-        scheduler: One that remembers the last pass, to be quicker; it decides the same.
+    A `scheduler` that remembers the last pass is faster and decides the same.
     """
     plan = (scheduler or Scheduler()).schedule(given.snapshot, given.now)
     effects = reconcile(given.world, plan, given.now)

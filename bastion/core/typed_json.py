@@ -1,6 +1,6 @@
 """Plain values as JSON and back, by their type hints: dataclasses, pydantic models, enums, mappings and sequences.
 
-For documents that only this program reads, such as recorded ticks. What other programs read has a format of its own.
+For documents that only this program reads, such as recorded ticks.
 """
 
 from __future__ import annotations
@@ -20,11 +20,7 @@ from bastion.core.model.job_spec import JobSpec
 
 
 def encode(value: Any) -> Any:
-    """The value as JSON types. Fields of dataclasses that have their default are left out.
-
-    Raises:
-        TypeError: a value has no JSON form here.
-    """
+    """Return the value as JSON types, without fields that have their default; raises TypeError if it has none."""
     match value:
         case None | bool() | int() | float() | str() if not isinstance(value, Enum):
             return value
@@ -48,11 +44,7 @@ def encode(value: Any) -> Any:
 
 
 def decode(hint: Any, data: Any) -> Any:
-    """The value of that type which `encode` made `data` of.
-
-    Raises:
-        ValueError, TypeError, KeyError: `data` is not of that type.
-    """
+    """Return the value of that type from which `encode` made `data`; raises ValueError, TypeError or KeyError."""
     origin, arguments = get_origin(hint), get_args(hint)
     if hint is Any:
         return data

@@ -1,4 +1,4 @@
-"""The daemon: one tick after another. Everything it knows lies in the bucket; kill it at any instant."""
+"""The daemon: one tick after another. Everything it knows is in the bucket; it may be killed at any instant."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from bastion.core.errors import StoreError
 from bastion.daemon.tick import Tick, TickReport
 
-# Between two looks whether to stop.
+# Interval of checks whether to stop.
 _DOZE_SECONDS = 0.5
 # Giving the lease back spares a successor its TTL; a bucket that does not answer is not worth a longer wait.
 _GIVE_BACK_SECONDS = 5.0
@@ -20,7 +20,7 @@ class Daemon(Tick):
     """Ticks until it is told to stop."""
 
     def run(self, should_stop: Callable[[], bool]) -> None:
-        """Ticks until `should_stop`, or until there was no job for `idle_exit_seconds`."""
+        """Tick until `should_stop`, or until there was no job for `idle_exit_seconds`."""
         busy_at = self._clock.monotonic()
         while not should_stop():
             report = self._guarded_tick()
@@ -29,20 +29,20 @@ class Daemon(Tick):
                 busy_at = now
             idle = self._settings.idle_exit_seconds
             if idle and now - busy_at >= idle:
-                self._notify(f"no job for {idle:.0f} s: ending")
+                self._notify(f"no job for {idle:.0f} s: exiting")
                 break
             moving = report.acted and (report.outcome.done > 0 or report.pressing)
             self._pause(self._settings.busy_tick_seconds if moving else self._settings.tick_seconds, should_stop)
         self.close()
 
     def _guarded_tick(self) -> TickReport:
-        """One tick. An unforeseen error is logged and counted, and the next tick begins anew from the bucket."""
+        """Run one tick. An unforeseen error is logged and counted, and the next tick begins anew from the bucket."""
         try:
             return self.tick()
         except Exception as error:  # noqa: BLE001 - the last guard: nothing that others write may end the daemon
             what, trace = self._failed.note(error), traceback.format_exc()
         self._look_whole = True
-        self._notify(f"a tick failed, the next one goes on: {what}\n{trace}")
+        self._notify(f"a tick failed; continuing with the next one: {what}\n{trace}")
         self._log.say(f"a tick failed: {what}")
         with contextlib.suppress(StoreError):
             self._log.flush()
@@ -54,7 +54,7 @@ class Daemon(Tick):
             self._clock.sleep(min(left, _DOZE_SECONDS))
 
     def close(self) -> None:
-        """Gives the lease back, if the bucket answers, and ends the threads."""
+        """Give the lease back, if the bucket answers, and end the threads."""
         giving_back = threading.Thread(target=self._give_back, name="give-back", daemon=True)
         giving_back.start()
         giving_back.join(_GIVE_BACK_SECONDS)

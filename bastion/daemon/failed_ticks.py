@@ -10,7 +10,7 @@ from bastion.ports import Clock
 
 
 class FailedTicks:
-    """The failed ticks of one daemon. `count`: since the daemon began."""
+    """The failed ticks of one daemon; `count` is since the daemon began."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -29,7 +29,7 @@ class FailedTicks:
 
     @property
     def alarm(self) -> str:
-        """The alarm for an hour after the last failure; otherwise empty."""
+        """Return the alarm for an hour after the last failure; otherwise empty."""
         if not self.count or self._clock.monotonic() - self._failed_at >= limits.FAILED_TICK_ALARM_SECONDS:
             return ""
         ticks = "1 tick" if self.count == 1 else f"{self.count} ticks"

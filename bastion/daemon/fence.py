@@ -7,7 +7,7 @@ does not protect the pool that all jobs share. So:
 2. A successor first adopts every attempt it finds: it writes its own epoch into the state. All of them count.
 3. Then it marks its epoch as fenced in the lease, and starts jobs.
 4. A later attempt of an older epoch landed after the fence. It holds nothing and is ended. Its hosts never run, because
-  its daemon creates nothing without the lease.
+   its daemon creates nothing without the lease.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ class Fence:
     """One daemon's view of the fence.
 
     A job whose state cannot be read or written must not block all others. After a while the fence is set without it,
-    and the lease names it: its attempt counts, for every successor too, until a daemon adopts it. All it may hold is
-    charged.
+    and the lease names it: until a daemon adopts its attempt, the attempt counts, and all it may hold is charged.
     """
 
     def __init__(self, lease: Lease, clock: Clock) -> None:
@@ -63,7 +62,7 @@ class Fence:
         return self.closed or attempt.epoch < self._lease.fenced_epoch
 
     def no_room(self, views: Mapping[str, JobView], *, whole: bool) -> str:
-        """Why no capacity may be handed out now; empty if allowed. Sets the fence after everything is adopted.
+        """Return why no capacity may be handed out now; empty if allowed. Sets the fence after everything is adopted.
 
         `whole`: whether this tick listed everything.
         """
@@ -103,7 +102,7 @@ class Fence:
         return "" if fenced else "another daemon took the lease"
 
     def _keeps_waiting(self, view: JobView) -> str:
-        """Why this job blocks handing out capacity; empty if it does not."""
+        """Return why this job blocks handing out capacity; empty if it does not."""
         if view.unread:
             return f"the state of {view.name} could not be read, so its usage is unknown"
         attempt = view.record.attempt if view.record is not None else None

@@ -23,32 +23,23 @@ _EPOCH_MAX = 2**60
 
 
 class LeaseDocument(BaseModel):
-    """The object `lease`.
-
-    Attributes:
-        owner: Random name of the daemon's process.
-        epoch: Rises by one with every new owner; bounded so that it can always rise.
-        host_identity, process: Where the owner runs, so that a neighbor can see its death.
-        renewal: A counter, so that each renewal has new content.
-        released: The owner gave it back; the epoch stays.
-        fenced_epoch: The last epoch that handed out capacity, after adopting every attempt; attempts of older epochs
-            are late.
-        exempt: Jobs whose attempts count although they could not be adopted before the fence was set.
-        steady: The owner's steady time at an earlier write, from which a successor goes on.
-    """
+    """The object `lease`."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     format: int = 1
-    owner: str
-    epoch: int = Field(ge=0, le=_EPOCH_MAX)
+    owner: str  # random name of the daemon's process
+    epoch: int = Field(ge=0, le=_EPOCH_MAX)  # rises by one with every new owner; bounded so that it can always rise
+    # Where the owner runs, so that a neighbor can see its death.
     host_identity: str = ""
     process: str = ""
-    renewal: int = Field(default=0, ge=0, le=_EPOCH_MAX)
-    released: bool = False
+    renewal: int = Field(default=0, ge=0, le=_EPOCH_MAX)  # a counter, so that each renewal has new content
+    released: bool = False  # the owner gave it back; the epoch stays
+    # The last epoch that handed out capacity, after adopting every attempt; attempts of older epochs are late.
     fenced_epoch: int = Field(default=0, ge=0, le=_EPOCH_MAX)
+    # Jobs whose attempts count although they could not be adopted before the fence was set.
     exempt: tuple[str, ...] = Field(default=(), max_length=limits.FENCE_EXEMPT_MAX)
-    steady: SteadyPoint | None = None
+    steady: SteadyPoint | None = None  # the owner's steady time at an earlier write, from which a successor goes on
 
     def to_bytes(self) -> bytes:
         return documents.dumps(self.model_dump(mode="json"))
@@ -106,13 +97,9 @@ class Lease:
         return self._mine is not None and self._clock.monotonic() < self._renewed_at + self._ttl * 2 / 3
 
     def hold(self) -> bool:
-        """Renews the lease if it is due, or takes it over if its owner is gone.
+        """Renew the lease if it is due, or take it over if its owner is gone; return whether this daemon may act now.
 
-        Returns:
-            Whether this daemon may act now.
-
-        Raises:
-            StoreError: No answer; `may_act` says whether the old hold suffices.
+        Raises StoreError without an answer; `may_act` says whether the old hold suffices.
         """
         now = self._clock.monotonic()
         if self._mine is not None:
@@ -128,16 +115,9 @@ class Lease:
         return self._mine.exempt if self._mine else ()
 
     def fence(self, exempt: Collection[str]) -> bool:
-        """Records in the lease that this epoch hands out capacity from now on.
+        """Record in the lease that this epoch hands out capacity from now on; return False if another daemon took it.
 
-        Args:
-            exempt: Jobs whose attempts count although they could not be adopted.
-
-        Returns:
-            False if another daemon took the lease.
-
-        Raises:
-            StoreError: No answer.
+        `exempt`: jobs whose attempts count although they could not be adopted. Raises StoreError.
         """
         if self._mine is None or self._mine.fenced_epoch == self._mine.epoch:
             return self._mine is not None
@@ -210,7 +190,7 @@ class Lease:
         return True
 
     def _read(self) -> tuple[LeaseDocument, int]:
-        """The present lease and its generation; an unreadable lease counts as one that its owner will not renew."""
+        """Return the present lease and its generation. An unreadable lease counts as one that nobody will renew."""
         unreadable = LeaseDocument(owner="unreadable", epoch=0)
         meta = self._store.head(keys.LEASE)
         if meta is not None and meta.size > limits.LEASE_MAX_BYTES:
@@ -227,7 +207,7 @@ class Lease:
         return document.host_identity == self._host_identity and process is not None and not process.alive
 
     def _write(self, document: LeaseDocument, generation: int, now: float) -> float | None:
-        """Returns the server time of the write; None: another daemon wrote first."""
+        """Return the server time of the write; None: another daemon wrote first."""
         self.writes += 1
         # The hold counts from the request, not from the reply.
         try:

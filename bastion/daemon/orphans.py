@@ -1,4 +1,4 @@
-"""Finds and deletes orphaned slices from outside the daemon, which may be running or dead.
+"""Find and delete orphaned slices from outside the daemon, which may be running or dead.
 
 The daemon's own `sweep` does the same in its ticks. Invariants:
 
@@ -66,7 +66,7 @@ class _Records:
     unreadable: dict[str, str] = field(default_factory=dict)
 
     def read(self) -> list[JobRecord]:
-        """Reads changes; raises StoreError if the store does not answer."""
+        """Read changes; raises StoreError if the store does not answer."""
         listed = {meta.key[len(keys.JOBS_STATES) :]: meta for meta in self.store.list(keys.JOBS_STATES)}
         self.values = {name: record for name, record in self.values.items() if name in listed}
         self.unreadable = {name: problem for name, problem in self.unreadable.items() if name in listed}
@@ -104,15 +104,12 @@ def find_orphans(
     other_zones: Iterable[str] = (),
     between: Callable[[], None] = lambda: None,
 ) -> Found:
-    """Finds gangs that no job needs; changes nothing.
+    """Find gangs that no job needs; change nothing. Raises StoreError.
 
     Args:
         settings: The operator's, if any; their zones are searched, and those of the jobs' records.
         other_zones: More zones to search.
         between: Waits a moment between the two readings of the bucket.
-
-    Raises:
-        StoreError: No answer.
     """
     records = _Records(store)
     before = records.read()
@@ -152,7 +149,7 @@ def find_orphans(
 
 
 def delete_orphan(store: ObjectStore, slices: Provisioner, orphan: Orphan) -> str:
-    """Closes the gate and requests the deletion; returns the problem, or an empty text."""
+    """Close the gate and request the deletion; return the problem, or an empty text."""
     run = orphan.status.run
     try:
         with contextlib.suppress(PreconditionFailed):  # a host was first, or it is closed already

@@ -28,25 +28,18 @@ _TOLD_SECONDS = 60.0
 
 
 class SteadyPoint(BaseModel):
-    """One instant on three clocks, stored in the lease.
-
-    Attributes:
-        steady: Steady time.
-        server: Server time.
-        boot_id: Of the machine of the boot clock; empty if unknown.
-        boot_seconds: That boot clock.
-    """
+    """One instant on three clocks, stored in the lease."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 
     steady: Instant
     server: Instant
-    boot_id: str = Field(default="", max_length=128)
-    boot_seconds: float = Field(default=0.0, ge=0, le=1e12, allow_inf_nan=False)
+    boot_id: str = Field(default="", max_length=128)  # of the machine of the boot clock; empty if unknown
+    boot_seconds: float = Field(default=0.0, ge=0, le=1e12, allow_inf_nan=False)  # by that machine's boot clock
 
 
 class SteadyTime:
-    """A `Clock` whose `now` is steady time. `idle`: no job is known, so the next renewal may correct the time."""
+    """A `Clock` whose `now` is steady time. While `idle` (no job is known), a renewal may correct the time."""
 
     def __init__(self, clock: Clock, *, boot_id: str) -> None:
         self._clock = clock
@@ -85,7 +78,7 @@ class SteadyTime:
     def take_over(
         self, before: SteadyPoint | None, *, server: float, at_least: float = 0.0, at_most: float = math.inf
     ) -> None:
-        """Continues a predecessor's time after taking the lease.
+        """Continue a predecessor's time after taking the lease.
 
         Args:
             before: The point in the predecessor's lease, if any.
@@ -108,7 +101,7 @@ class SteadyTime:
         self._point = self._point_at(server)
 
     def proposal(self) -> SteadyPoint | None:
-        """The point for the next renewal, corrected while no job is known. Pass it to `follow` once written."""
+        """Return the point for the next renewal, corrected while no job is known. Pass it to `follow` once written."""
         if not self.idle or self._steady is None or abs(self._ahead) < _CLOSE_SECONDS:
             return self._point
         boot = self._clock.monotonic()
@@ -116,7 +109,7 @@ class SteadyTime:
         return SteadyPoint(steady=right, server=right, boot_id=self._boot_id, boot_seconds=boot)
 
     def follow(self, written: SteadyPoint | None, *, server: float, asked: float) -> None:
-        """Slews towards `server`, the server time of a renewal; `asked`: its request, on the boot clock."""
+        """Slew towards `server`, the server time of a renewal; `asked` is the boot time of its request."""
         if self._steady is None:
             return
         if written is not None and written is not self._point:

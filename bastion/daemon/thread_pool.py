@@ -22,7 +22,7 @@ class ThreadPool:
         self._pool = ThreadPoolExecutor(size, thread_name_prefix="store")
 
     def each(self, do: Callable[[T], R], items: Iterable[T]) -> list[R]:
-        """The results in the order of the items, once all have finished; raises the first error."""
+        """Return the results in the order of the items, once all have finished; raises the first error."""
         tasks = list(items)
         if not tasks:
             return []

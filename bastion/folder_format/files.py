@@ -41,22 +41,21 @@ _LOOKS = 100
 
 
 def stamp(generation: int) -> int:
-    """The time part of a generation, in units of 1024 ns since the epoch."""
+    """Return the time part of a generation, in units of 1024 ns since the epoch."""
     return generation >> STAMP_BITS
 
 
 def stamp_of(status: os.stat_result) -> int:
-    """The stamp of the file with that status."""
     return stamp(generation_of(status))
 
 
 def stamp_time_ns(value: int) -> int:
-    """The mtime for a stamp, also on a file system that rounds down to microseconds."""
+    """Return the mtime for a stamp, also on a file system that rounds down to microseconds."""
     return (value << STAMP_BITS) | ((1 << STAMP_BITS) - 1)
 
 
 def next_stamp(now_ns: int, mark: int, generation: int) -> int:
-    """The stamp of a new file: above those of the replaced object and of all earlier objects of its key.
+    """Return the stamp of a new file: above those of the replaced object and of all earlier objects of its key.
 
     Args:
         now_ns: The preferred value, nanoseconds since the epoch.
@@ -67,22 +66,20 @@ def next_stamp(now_ns: int, mark: int, generation: int) -> int:
 
 
 def set_stamp(file: int, value: int, *, path: str) -> os.stat_result:
-    """Set an open file's stamp and return its status. Raises StoreError if the file system of `path` cannot store
-    it.
-    """
+    """Set an open file's stamp and return its status; raises StoreError if the file system cannot store it."""
     time_ns = stamp_time_ns(value)
     os.utime(file, ns=(time_ns, time_ns))
     status = os.fstat(file)
     if stamp_of(status) < value:
         raise StoreError(
-            f"the file system of {path} cannot keep a file's time to the microsecond, or the times in it lie "
-            "beyond the year 2116; use a folder on another file system"
+            f"the file system of {path} does not store file times to the microsecond, or has times after 2116; "
+            "use a folder on another file system"
         )
     return status
 
 
 def generation_of(status: os.stat_result) -> int:
-    """The generation of the file with that status; see the module's docstring."""
+    """Return the generation of the file with that status; see the module's docstring."""
     modified, changed = status.st_mtime_ns, status.st_ctime_ns
     latest = modified if changed < modified < _TIME_HORIZON_NS else changed
     mixture = (
@@ -95,7 +92,7 @@ def generation_of(status: os.stat_result) -> int:
 
 
 def meta_of(key: str, status: os.stat_result) -> ObjectMeta:
-    """An object's metadata. `updated` is the ctime, which nobody can set."""
+    """Return an object's metadata. `updated` is the ctime, which nobody can set."""
     return ObjectMeta(
         key=key, size=status.st_size, generation=generation_of(status), updated=status.st_ctime_ns / 1_000_000_000
     )
@@ -104,14 +101,8 @@ def meta_of(key: str, status: os.stat_result) -> ObjectMeta:
 def open_folder(parent: int, names: Sequence[str], *, create: bool = False, sync: bool = False) -> int:
     """Open the folder `names` below an open folder without following links; the caller closes it.
 
-    Args:
-        parent: Stays open.
-        names: May be empty: the parent itself.
-        create: Create what is missing.
-        sync: Make it durable too.
-
-    Raises:
-        OSError: One of `ABSENT` if missing; with `create`, ENOENT if somebody removed it meanwhile.
+    `names` may be empty: the parent itself. `create` makes missing folders, and `sync` makes them durable. Raises
+    OSError: one of `ABSENT` if missing; with `create`, ENOENT if somebody removed it meanwhile.
     """
     if not names:
         return os.dup(parent)
@@ -170,7 +161,7 @@ def sync_folder(folder: int) -> None:
 
 
 def status_of(folder: int, name: str) -> os.stat_result | None:
-    """The status of a regular file; None if there is none of that name.
+    """Return the status of a regular file; None if there is none of that name.
 
     A replaced file gets a new ctime just before it loses its name. The kernel reads a status in pieces, so one look may
     show both the new time and the name; a second one cannot. Raises StoreUnavailable if it changed at each look.
@@ -189,11 +180,11 @@ def status_of(folder: int, name: str) -> os.stat_result | None:
         if status.st_nlink and generation == seen:
             return status
         seen = generation
-    raise StoreUnavailable(f"the file {name!r} is being changed all the time; try again")
+    raise StoreUnavailable(f"the file {name!r} keeps changing; try again")
 
 
 def read_file(folder: int, name: str, status: os.stat_result, start: int) -> bytes | None:
-    """The bytes from `start` on of the file that `status_of` has just found; None if it has changed since."""
+    """Return the bytes from `start` on of the file that `status_of` has just found; None if it has changed since."""
     try:
         file = os.open(name, os.O_RDONLY | FILE, dir_fd=folder)
     except OSError as error:
@@ -245,7 +236,7 @@ def append_all(file: int, data: bytes, size: int) -> None:
 
 
 def explain(error: OSError, *, doing: str, path: str, needs: str) -> StoreError:
-    """Turn an OSError into an error of our tree.
+    """Return the error of our tree for an OSError.
 
     Args:
         doing: A verb in its `-ing` form.

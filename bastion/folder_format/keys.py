@@ -15,7 +15,7 @@ _STRIPES = 64
 
 
 def natural_path(key: str) -> list[str] | None:
-    """The folder and file names of a key; None if no file can have that path, or it is ours."""
+    """Return the folder and file names of a key; None if no file can have that path, or it is ours."""
     names = key.split("/")
     if names[0] == HIDDEN_FOLDER:
         return None
@@ -27,15 +27,15 @@ def natural_path(key: str) -> list[str] | None:
 
 
 def hidden_name(key: str) -> str:
-    """The hidden name of a key that cannot be a file."""
+    """Return the hidden name of a key that cannot be a file."""
     return hashlib.sha256(key.encode()).hexdigest()
 
 
 def stripes() -> list[str]:
-    """The names of all lock files, in locking order."""
+    """Return the names of all lock files, in locking order."""
     return [f"{number:02x}" for number in range(_STRIPES)]
 
 
 def stripe(key: str) -> str:
-    """The lock file of a key's writers: `00` to `3f`."""
+    """Return the lock file of a key's writers: `00` to `3f`."""
     return f"{hashlib.sha256(key.encode()).digest()[0] % _STRIPES:02x}"

@@ -33,14 +33,10 @@ class Found(NamedTuple):
 
 
 class Fold(NamedTuple):
-    """All wanted objects whose keys begin with `key`, which ends with the delimiter.
-
-    Attributes:
-        own: The object with exactly that key, if wanted.
-    """
+    """All wanted objects whose keys begin with `key`, which ends with the delimiter."""
 
     key: str
-    own: Found | None
+    own: Found | None  # the object with exactly that key, if wanted
 
 
 class _Files(NamedTuple):
@@ -53,10 +49,9 @@ class _Files(NamedTuple):
 def natural_entries(
     root: str, prefix: str, start_after: str, end_before: str, delimiter: str = ""
 ) -> Iterator[Found | Fold]:
-    """Objects at their natural paths below `root`, folded at the delimiter.
+    """Yield objects at their natural paths below `root`, folded at the delimiter.
 
-    Raises:
-        OSError: The prefix's folder cannot be read. Unreadable folders below it are skipped with a warning.
+    Raises OSError if the prefix's folder cannot be read. Unreadable folders below it are skipped with a warning.
     """
     base = prefix[: prefix.rfind("/") + 1]
     if base and natural_path(base[:-1]) is None:
@@ -88,7 +83,7 @@ def natural_entries(
 
 
 def _fold_of(key: str, prefix: str, delimiter: str) -> str:
-    """The fold of a key; empty if the key itself is listed."""
+    """Return the fold of a key; empty if the key itself is listed."""
     if not delimiter:
         return ""
     position = key.find(delimiter, len(prefix))
@@ -96,7 +91,7 @@ def _fold_of(key: str, prefix: str, delimiter: str) -> str:
 
 
 def _statuses(root: str, item: _Files, prefix: str, folded: str, delimiter: str) -> list[Found | Fold]:
-    """The existing files as entries, without the fold that was already listed."""
+    """Return the existing files as entries, without the fold that was already listed."""
     folder = _open_for_reading(root, item.base)
     if folder is None:
         return []
@@ -122,14 +117,9 @@ def _statuses(root: str, item: _Files, prefix: str, folded: str, delimiter: str)
 
 
 def _read_folder(root: str, base: str, prefix: str, start_after: str, end_before: str) -> list[_Files | str]:
-    """One folder's wanted files and subfolders, in key order; empty if it is gone.
+    """Return one folder's wanted files and subfolders, in key order; empty if it is gone.
 
-    Args:
-        root: The bucket's folder.
-        base: The folder's key prefix: empty or ending in `/`.
-        prefix: Of the wanted keys.
-        start_after: Lower bound, exclusive.
-        end_before: Upper bound, exclusive; empty: none.
+    `base` is the folder's key prefix: empty or ending in `/`. The bounds are exclusive; `end_before` may be empty.
     """
     wanted = prefix[len(base) :]
     rows: list[str] = []
@@ -193,7 +183,7 @@ def _open_for_reading(root: str, base: str) -> int | None:
 
 
 def hidden_entries(root: str, prefix: str, start_after: str, end_before: str) -> list[Found]:
-    """Objects whose keys cannot be files, in key order; reads the key of each."""
+    """Return objects whose keys cannot be files, in key order; reads the key of each."""
     found = []
     folder = _open_for_reading(root, HIDDEN_FOLDER + "/")
     if folder is None:
@@ -216,7 +206,7 @@ def hidden_entries(root: str, prefix: str, start_after: str, end_before: str) ->
 
 
 def _stored_key(folder: int, name: str) -> str | None:
-    """The key of a hidden object; None if the file is not ours."""
+    """Return the key of a hidden object; None if the file is not ours."""
     try:
         file = os.open(name, os.O_RDONLY | files.FILE, dir_fd=folder)
     except OSError:
@@ -235,14 +225,10 @@ def _stored_key(folder: int, name: str) -> str | None:
 
 
 def entries(root: str, prefix: str, start_after: str, end_before: str, delimiter: str = "") -> Iterator[Found | Fold]:
-    """All objects under a prefix; a natural file takes precedence over a hidden one.
+    """Yield all objects under a prefix; a natural file takes precedence over a hidden one.
 
-    Args:
-        root: The bucket's folder.
-        prefix: Of the wanted keys.
-        start_after: Lower bound, exclusive.
-        end_before: Upper bound, exclusive; empty: none.
-        delimiter: Keys that contain it after the prefix become one `Fold` each, without reading folders.
+    The bounds are exclusive; `end_before` may be empty. Keys that contain the delimiter after the prefix become one
+    `Fold` each, without reading folders.
     """
     if not can_begin_key(prefix):
         return
@@ -271,7 +257,7 @@ def _folded(found: list[Found], prefix: str, delimiter: str) -> Iterator[Found |
 
 
 def objects(root: str, prefix: str, start_after: str, end_before: str) -> Iterator[ObjectMeta]:
-    """The metadata of all objects, without folding."""
+    """Yield the metadata of all objects, without folding."""
     for entry in entries(root, prefix, start_after, end_before):
         if isinstance(entry, Found):
             yield files.meta_of(entry.key, entry.status)

@@ -39,15 +39,10 @@ class HighWaterMark:
 
 @contextlib.contextmanager
 def locked(objects: int, name: str, *, path: str, timeout_seconds: float) -> Iterator[HighWaterMark]:
-    """Hold the lock file `name`.
+    """Hold the lock file `name`; raises StoreUnavailable if somebody else holds it for `timeout_seconds`.
 
-    Args:
-        objects: The hidden folder, open.
-        path: Of the hidden folder, for messages.
-        timeout_seconds: Holders need milliseconds; a stopped one may hold it forever.
-
-    Raises:
-        StoreUnavailable: Somebody else held it all the time.
+    `objects` is the hidden folder, open; `path` is its name for messages. Holders need milliseconds; a stopped one may
+    hold it forever.
     """
     folder = files.open_folder(objects, [LOCK_FOLDER], create=True)
     try:

@@ -1,7 +1,7 @@
 """The one or two possible places of an object in a folder: find, fill and empty them. Writers hold the key's lock.
 
-A key's place does not change during its object's life. So a reader that finds first the natural and then the hidden
-place empty has seen a moment without the object.
+A key's place does not change during its object's life. A reader that finds first the natural and then the hidden place
+empty has therefore seen a moment without the object.
 """
 
 from __future__ import annotations
@@ -24,19 +24,12 @@ _TRIES = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The place of an object; owns `folder`, which is open until the `with` block ends.
+    """The place of an object; entering it closes `folder` at the end."""
 
-    Attributes:
-        folder: The open folder.
-        name: Of the file in it.
-        natural: Whether it is the key's own path.
-        status: Of the file when it was found.
-    """
-
-    folder: int
-    name: str
-    natural: bool
-    status: os.stat_result
+    folder: int  # open until the `with` block ends
+    name: str  # file name in `folder`
+    natural: bool  # whether it is the key's own path
+    status: os.stat_result  # of the file when it was found
 
     @property
     def generation(self) -> int:
@@ -68,7 +61,7 @@ class Temporary:
 
 
 def find(root: int, key: str) -> Place | None:
-    """The object's place, if it exists; entering it closes it at the end."""
+    """Return the object's place, if it exists."""
     names = natural_path(key)
     found = None if names is None else _look(root, names[:-1], names[-1], natural=True)
     return found or _look(root, [HIDDEN_FOLDER], hidden_name(key), natural=False)
@@ -91,7 +84,7 @@ def _look(root: int, folders: list[str], name: str, *, natural: bool) -> Place |
 
 
 def new_temporary(objects: int) -> Temporary:
-    """A new empty file in the hidden folder `objects`; the caller always discards it."""
+    """Make an empty file in the hidden folder `objects`; the caller always discards it."""
     folder = files.open_folder(objects, [_TEMPORARY_FOLDER], create=True)
     name = f"{os.getpid()}-{secrets.token_hex(8)}"
     try:
@@ -104,7 +97,7 @@ def new_temporary(objects: int) -> Temporary:
 
 @contextlib.contextmanager
 def temporary(objects: int, data: bytes, *, sync: bool) -> Iterator[Temporary]:
-    """A new file with these bytes in the hidden folder; removed at the end unless moved."""
+    """Make a file with these bytes in the hidden folder; removed at the end unless moved."""
     content = new_temporary(objects)
     try:
         files.write_all(content.file, data)
@@ -116,13 +109,9 @@ def temporary(objects: int, data: bytes, *, sync: bool) -> Iterator[Temporary]:
 
 
 def fill(root: int, objects: int, key: str, content: Temporary, present: Place | None, *, sync: bool) -> None:
-    """Move a complete file to a key's place.
+    """Move a complete file to a key's place; `present` is the current place, if there is an object.
 
-    Args:
-        root: The bucket's folder, open.
-        objects: The hidden folder, open.
-        present: The current place; None if there is no object.
-        sync: Whether the new name must survive a power cut.
+    `root` and the hidden folder `objects` are open. With `sync` the new name survives a power cut.
     """
     if present is not None and present.natural and _replace(content, present, sync=sync):
         _empty_hidden(objects, key)
@@ -136,7 +125,7 @@ def fill(root: int, objects: int, key: str, content: Temporary, present: Place |
 
 
 def _replace(content: Temporary, present: Place, *, sync: bool) -> bool:
-    """Replace the current file; False if its folder is gone, or something else has its name."""
+    """Replace the current file; return False if its folder is gone, or something else has its name."""
     try:
         _move(content, present.folder, present.name, sync=sync)
     except OSError as error:
@@ -147,7 +136,7 @@ def _replace(content: Temporary, present: Place, *, sync: bool) -> bool:
 
 
 def _fill_natural(root: int, key: str, content: Temporary, *, sync: bool) -> bool:
-    """`fill` the natural place; False if it is blocked."""
+    """Fill the natural place; return False if it is blocked."""
     names = natural_path(key)
     if names is None:
         return False

@@ -25,15 +25,10 @@ _ANSWERS_MAX_BYTES = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calls:
-    """A parsed batch.
+    """A parsed batch."""
 
-    Attributes:
-        body: As it came.
-        requests: Its calls in order, each with the client's id.
-    """
-
-    body: bytes
-    requests: tuple[tuple[str, Request], ...]
+    body: bytes  # as it came
+    requests: tuple[tuple[str, Request], ...]  # its calls in order, each with the client's id
 
 
 def taken_apart(batch: Request) -> Calls:
@@ -46,12 +41,12 @@ def taken_apart(batch: Request) -> Calls:
         raise Refusal(413, "uploadTooLarge", f"The batch is larger than {_BODY_MAX_BYTES} bytes.")
     parts = _parts(body, boundary)
     if len(parts) > _CALLS_MAX:
-        raise invalid(f"The batch has {len(parts)} calls; {_CALLS_MAX} are the most.")
+        raise invalid(f"The batch has {len(parts)} calls; the maximum is {_CALLS_MAX}.")
     return Calls(body=body, requests=tuple(_read(part, batch) for part in parts))
 
 
 def answer(batch: Request, single: Callable[[Request], Response]) -> Response:
-    """Answer a batch; `single` answers one call. Raises Refusal if the batch cannot be read; then no call was done."""
+    """Answer a batch; `single` answers one call. Raises Refusal if the batch cannot be read; then no call was made."""
     return answered(taken_apart(batch), single)
 
 
@@ -83,7 +78,7 @@ def _parts(body: bytes, boundary: bytes) -> list[bytes]:
 
 
 def _read(part: bytes, batch: Request) -> tuple[str, Request]:
-    """The id of a call, and the call."""
+    """Return the id of a call, and the call."""
     outer, rest = _headers(part)
     line, _, rest = rest.partition(b"\n")
     parts = line.split()
@@ -98,7 +93,7 @@ def _read(part: bytes, batch: Request) -> tuple[str, Request]:
         # Clients send an absolute address or only its path.
         path, query, _ = split_target(target, "")
     except BadRequest as error:
-        raise invalid(f"The address {target[:80]!r} in a part of the batch is none.") from error
+        raise invalid(f"The address {target[:80]!r} in a part of the batch is not valid.") from error
     request = Request(
         method=method,
         target=target,

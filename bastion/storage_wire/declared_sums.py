@@ -25,7 +25,7 @@ _NOTHING_DECLARED = Declared()
 
 
 def declared_in_headers(headers: Headers) -> Declared:
-    """Checksums in `x-goog-hash` (repeated or joined with commas) and `Content-MD5`."""
+    """Return the checksums in `x-goog-hash` (repeated or joined with commas) and `Content-MD5`."""
     given = headers.get_all("x-goog-hash")
     content_md5 = headers.get("Content-MD5")
     if not given and not content_md5:
@@ -71,7 +71,7 @@ def digest(name: str, value: str, length: int) -> bytes:
 
 
 def declared_in_resource(document: dict[str, Any]) -> Declared:
-    """Checksums in a resource; they apply to the upload that it begins."""
+    """Return the checksums in a resource; they apply to the upload that it begins."""
     crc32c = text_field(document, "crc32c")
     md5 = text_field(document, "md5Hash")
     return Declared(
@@ -81,5 +81,5 @@ def declared_in_resource(document: dict[str, Any]) -> Declared:
 
 
 def crc32c_text(crc32c: int) -> str:
-    """Base64 of the four bytes, big-endian."""
+    """Return base64 of the four bytes, big-endian."""
     return binascii.b2a_base64(crc32c.to_bytes(4, "big"), newline=False).decode()

@@ -22,7 +22,7 @@ def json_document(data: bytes) -> dict[str, Any]:
 
 
 def text_field(document: dict[str, Any], name: str) -> str:
-    """A text field of a resource; "" for null or absent."""
+    """Return a text field of a resource; "" for null or absent."""
     value = document.get(name)
     if value is None:
         return ""

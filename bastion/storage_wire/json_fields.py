@@ -59,7 +59,7 @@ def _projection(text: str, depth: int) -> tuple[dict[str, Projection | None], st
 
 
 def _either(first: Projection | None, second: Projection | None) -> Projection | None:
-    """The union of two selections: `items/name,items/size` is one field twice."""
+    """Return the union of two selections: `items/name,items/size` is one field twice."""
     if first is None or second is None:
         return None
     merged = dict(first)
@@ -80,5 +80,5 @@ def projected(value: Any, wanted: Projection | None) -> Any:
 
 
 def names(wanted: Projection | None) -> frozenset[str] | None:
-    """The names of selected fields; None: all."""
+    """Return the names of selected fields; None: all."""
     return None if wanted is None or "*" in wanted else frozenset(wanted)

@@ -24,7 +24,7 @@ _QUOTES = ('"', "'")
 
 
 def boundary_of(content_type: str) -> bytes:
-    """The boundary in a `multipart/...` content type. Raises Refusal (400).
+    """Return the boundary in a `multipart/...` content type; raises Refusal (400).
 
     It may be bare, or in double or single quotes. No standard allows single quotes, but apitools (gsutil, `gcloud
     storage`) sends them, and Cloud Storage accepts them.
@@ -43,26 +43,17 @@ def boundary_of(content_type: str) -> bytes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelatedFrame:
-    """What surrounds an object's bytes in a `multipart/related` body that is sent.
+    """The bytes around an object's own in a `multipart/related` body that is sent."""
 
-    Attributes:
-        content_type: For the request's header.
-        head: The resource and the second part's header, before the bytes.
-        tail: The closing boundary, after the bytes.
-    """
-
-    content_type: str
-    head: bytes
-    tail: bytes
+    content_type: str  # for the request's header
+    head: bytes  # the resource and the second part's header, before the bytes
+    tail: bytes  # the closing boundary, after the bytes
 
 
 def related_frame(document: Mapping[str, Any], content_type: str, *, boundary: str = "") -> RelatedFrame:
-    """Frame an object's bytes.
+    """Frame an object's bytes; `document` is its resource.
 
-    Args:
-        document: The object's resource.
-        content_type: Of the bytes, as a header value; empty: not sent.
-        boundary: Must not occur in the bytes; default: a random one.
+    `content_type` is a header value; empty: not sent. `boundary` must not occur in the bytes; default: a random one.
     """
     boundary = boundary or f"bastion-{secrets.token_hex(20)}"
     second = f"Content-Type: {content_type}\r\n" if content_type else ""
@@ -78,7 +69,7 @@ def related_frame(document: Mapping[str, Any], content_type: str, *, boundary: s
 
 
 class MultipartRelated:
-    """Both parts of an upload's body; the constructor reads up to the object's bytes.
+    """Both parts of an upload's body; the constructor reads up to the object's bytes and may raise Refusal (400).
 
     Attributes:
         document: The JSON of the first part.
@@ -86,7 +77,6 @@ class MultipartRelated:
     """
 
     def __init__(self, body: Body, boundary: bytes) -> None:
-        """Raises Refusal (400) for a malformed beginning."""
         self._body = body
         self._buffer = b""
         marker = b"--" + boundary
@@ -130,8 +120,9 @@ class MultipartRelated:
         return headers
 
     def pieces(self) -> Iterator[bytes]:
-        """Yield the object's bytes once. Raises Refusal (400) if the closing boundary is missing or different; then
-        nothing may be stored.
+        """Yield the object's bytes once.
+
+        Raises Refusal (400) if the closing boundary is missing or different; then nothing may be stored.
         """
         delimiter = self._delimiter
         kept = len(delimiter) - 1
@@ -149,9 +140,7 @@ class MultipartRelated:
             closing += piece
         if not closing.startswith(_CLOSING):
             # Taking it for the end would truncate the object.
-            raise invalid(
-                "A boundary follows the object's bytes that is not the closing one; only two parts are taken."
-            )
+            raise invalid("The body must have exactly two parts.")
         if at:
             yield buffer[:at]
         # Bytes after the closing boundary are meaningless, but must be read.

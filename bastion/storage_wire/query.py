@@ -28,14 +28,13 @@ class Query:
         return self._values.get(name, default)
 
     def all(self, name: str) -> list[str]:
-        """All values of a repeatable parameter."""
         return [value for present, value in self._pairs if present == name]
 
     def flag(self, name: str) -> bool:
         return self._values.get(name, "").lower() == "true"
 
     def number(self, name: str) -> int | None:
-        """A non-negative number, or None if absent."""
+        """Return a non-negative number, or None if absent."""
         value = self._values.get(name)
         if value is None or value == "":
             return None

@@ -14,11 +14,7 @@ _CONTENT_RANGE = re.compile(r"bytes\s+(?:(\d{1,19})-(\d{1,19}|\*)|\*)/(\d{1,19}|
 
 
 def read_range(header: str, size: int) -> tuple[int, int] | None:
-    """Return offset and length of a read; None: the whole object.
-
-    Args:
-        header: The value of `Range`; may be empty.
-        size: Of the object, in bytes.
+    """Return offset and length of a read from the value of `Range`; None: the whole object.
 
     A header other than one valid byte range counts as none, like in the service. Raises Refusal (416) if the range
     begins past the end, always so for an empty object.
@@ -43,7 +39,7 @@ def read_range(header: str, size: int) -> tuple[int, int] | None:
 
 
 def _offset(digits: str) -> int | None:
-    """A number of any length, capped at 64 bits, beyond every object's end."""
+    """Return a number of any length, capped at 64 bits, beyond every object's end."""
     digits = digits.lstrip("0") or digits[:1]
     if not digits:
         return None
@@ -52,17 +48,11 @@ def _offset(digits: str) -> int | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChunkRange:
-    """What a request of a resumable session says about its bytes.
+    """The bytes of a request of a resumable session."""
 
-    Attributes:
-        start: Offset of the first byte; None: no bytes, a status request or the end.
-        length: Number of bytes; None: unknown.
-        total: Size of the whole object; None: unknown.
-    """
-
-    start: int | None
-    length: int | None
-    total: int | None
+    start: int | None  # offset of the first byte; None: no bytes, a status request or the end
+    length: int | None  # number of bytes; None: unknown
+    total: int | None  # size of the whole object; None: unknown
 
 
 def chunk_range(header: str) -> ChunkRange:

@@ -74,7 +74,7 @@ def not_allowed(method: str, path: str) -> Refusal:
 
 
 def not_satisfiable(size: int) -> Refusal:
-    """416: the range begins past the end; tells the object's size."""
+    """416: the range begins past the end; the answer has the object's size."""
     return Refusal(
         416,
         "requestedRangeNotSatisfiable",
@@ -84,7 +84,7 @@ def not_satisfiable(size: int) -> Refusal:
 
 
 def as_json(refusal: Refusal) -> Response:
-    """The JSON API's form; a 304 has no body."""
+    """Return the JSON API's form; a 304 has no body."""
     if refusal.status == 304:
         return Response(status=304, headers=Headers(refusal.headers))
     item = {"message": refusal.message, "domain": "global", "reason": refusal.reason}
@@ -96,14 +96,14 @@ def as_json(refusal: Refusal) -> Response:
 
 
 def as_text(refusal: Refusal) -> Response:
-    """The form of downloads through the JSON API: plain text."""
+    """Return the form of downloads through the JSON API: plain text."""
     headers = Headers((("Content-Type", "text/html; charset=UTF-8"), *refusal.headers))
     body = b"" if refusal.status == 304 else refusal.message.encode()
     return Response(status=refusal.status, headers=headers, body=body)
 
 
 def as_xml(refusal: Refusal) -> Response:
-    """The XML API's form."""
+    """Return the XML API's form."""
     headers = Headers((("Content-Type", "application/xml; charset=UTF-8"), *refusal.headers))
     if refusal.status == 304:
         return Response(status=304, headers=headers)

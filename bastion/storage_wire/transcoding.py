@@ -17,8 +17,7 @@ _GZIP_WINDOW = 16 + zlib.MAX_WBITS
 def is_decompressed(content_encoding: str, cache_control: str, headers: Headers) -> bool:
     """Whether a reader gets the decompressed content.
 
-    True if the object has `Content-Encoding: gzip`, unless the reader accepts gzip or `Cache-Control` says
-    `no-transform`.
+    True for `Content-Encoding: gzip`, unless the reader accepts gzip or `Cache-Control` says `no-transform`.
     """
     if content_encoding.strip().lower() != "gzip":
         return False
@@ -43,9 +42,8 @@ def starts_like_gzip(data: bytes | memoryview) -> bool:
 def decompressed(stored: Iterable[bytes | memoryview]) -> Iterator[bytes]:
     """Yield the decompressed content in pieces of limited size; each input piece is used up before the next.
 
-    Raises:
-        Disconnect: A reset, if the bytes are not gzip or are truncated: the head is already sent, and partial content
-            must not look complete.
+    Raises Disconnect (a reset) if the bytes are not gzip or are truncated: the head is already sent, and partial
+    content must not look complete.
     """
     inflater = zlib.decompressobj(_GZIP_WINDOW)
     try:

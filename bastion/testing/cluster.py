@@ -77,8 +77,9 @@ class Cluster:
         without_settings: Provisioning | None = BUILT_IN,
         own_server_time: bool = False,
     ) -> None:
-        """`without_settings`: settings until `config/daemon.toml` is written. `own_server_time`: the bucket has its own
-        clock.
+        """Begin with `without_settings` until `config/daemon.toml` is written.
+
+        With `own_server_time` the bucket has its own clock.
         """
         self.clock = ManualClock()
         memory = MemoryStore(now=self.clock.unset if own_server_time else self.clock.now)
@@ -108,7 +109,7 @@ class Cluster:
         elsewhere: bool = False,
         store_threads: int = 32,
     ) -> Daemon:
-        """A new daemon; arguments override the cluster's own parts.
+        """Make a new daemon; arguments override the cluster's own parts.
 
         `elsewhere`: it runs on another machine, so a successor waits for the TTL.
         """
@@ -134,21 +135,21 @@ class Cluster:
         )
 
     def restart_daemon(self) -> None:
-        """As after `kill -9`: the successor reads the bucket."""
+        """Restart as after `kill -9`: the successor reads the bucket."""
         self.clock.advance(self._lease_ttl_seconds + 1)  # the dead daemon's lease expires
         self.daemon = self.new_daemon()
         self.daemon.tick()  # sees the lease for the first time
         self.clock.advance(self._lease_ttl_seconds + 1)
 
     def step(self, seconds: float = 1.0) -> TickReport:
-        """One tick, then one action of every host, then time passes."""
+        """Run one tick, then one action of every host, then let time pass."""
         report = self.daemon.tick()
         self.hosts.step([*self.slices.live_slices(), *self.bastion_host.live_slices()])
         self.clock.advance(seconds)
         return report
 
     def run_until(self, done: Callable[[], object], *, steps: int = 200) -> int:
-        """Steps until `done`; returns the number of steps; raises AssertionError if not done in time."""
+        """Step until `done`; return the number of steps. Raises AssertionError if not done in time."""
         for step in range(steps):
             if done():
                 return step
@@ -160,7 +161,7 @@ class Cluster:
             self.step()
 
     def outlive_late_requests(self) -> None:
-        """Lets time pass until the daemon has swept the remains of ended jobs."""
+        """Let time pass until the daemon has swept the remains of ended jobs."""
         self.clock.advance(PAST_RUNS_KEPT_SECONDS)
         self.settle(8)
 
@@ -263,7 +264,7 @@ class Cluster:
         return [meta.key for meta in self.store.list(prefix)]
 
     def in_use(self, runs: Collection[str]) -> int:
-        """Units of the existing gangs of these runs, independent of all records."""
+        """Return the units of the existing gangs of these runs, independent of all records."""
         gangs = [request for request in self.slices.existing_requests() if request.run in runs]
         return sum(int(request.accelerator_type.rpartition("-")[2]) * request.ref.num_slices for request in gangs)
 

@@ -111,7 +111,7 @@ class FakeProvisioner:
             return None if gang is None else gang.status
 
     def list(self, zone: str = "") -> Sequence[GangStatus]:
-        """As in the port; its own zone has every gang without another one."""
+        """Return gangs as in the port; its own zone has every gang without another one."""
         with self._lock:
             self._pass_time()
             now = self._clock.monotonic()
@@ -135,13 +135,13 @@ class FakeProvisioner:
     # -- faults ----------------------------------------------------------------------------------------------
 
     def live_requests(self) -> Sequence[GangRequest]:
-        """Ready gangs that are not being deleted: all their hosts are up."""
+        """Return ready gangs that are not being deleted: all their hosts are up."""
         with self._lock:
             self._pass_time()
             return [g.request for _, g in sorted(self._gangs.items()) if g.status.state is GangState.READY]
 
     def live_slices(self) -> Sequence[tuple[GangRequest, int]]:
-        """Slices whose hosts are up, as (gang request, slice index)."""
+        """Return slices whose hosts are up, as (gang request, slice index)."""
         with self._lock:
             self._pass_time()
             return [
@@ -152,25 +152,25 @@ class FakeProvisioner:
             ]
 
     def existing_requests(self) -> Sequence[GangRequest]:
-        """Gangs in any state: what the cloud would bill."""
+        """Return gangs in any state: what the cloud would bill."""
         with self._lock:
             self._pass_time()
             return [gang.request for _, gang in sorted(self._gangs.items())]
 
-    def lose(self, name: str, message: str = "pre-empted (simulated)", *, slice_index: int = 0) -> None:
-        """Kills the hosts of one slice; the gang is lost and stays until it is deleted."""
+    def lose(self, name: str, message: str = "preempted (simulated)", *, slice_index: int = 0) -> None:
+        """Kill the hosts of one slice; the gang is lost and stays until it is deleted."""
         with self._lock:
             gang = self._gangs[name]
             gang.lost.add(slice_index)
             gang.message = message
 
     def vanish(self, name: str) -> None:
-        """Removes the gang, as if deleted by hand."""
+        """Remove the gang, as if deleted by hand."""
         with self._lock:
             self._vanished[name] = self._gangs.pop(name)
 
     def resurrect(self, name: str) -> None:
-        """Restores a vanished or deleted gang with newly booted hosts."""
+        """Restore a vanished or deleted gang with newly booted hosts."""
         with self._lock:
             gang = self._vanished.pop(name)
             if name not in self._gangs:
@@ -183,7 +183,7 @@ class FakeProvisioner:
     def put_into(
         self, name: str, state: GangState, *, waiting: str = "", failure: tuple[str, str] | None = None
     ) -> None:
-        """Puts the gang into a state until it is deleted."""
+        """Put the gang into a state until it is deleted."""
         with self._lock:
             gang = self._gangs[name]
             gang.state, gang.waiting, gang.failure, gang.pinned = state, waiting, failure, True
@@ -213,7 +213,7 @@ class FakeProvisioner:
                 self._provide(gang, now)
 
     def _provide(self, gang: _Gang, now: float) -> None:
-        """Makes a gang wait for capacity, or come up."""
+        """Make a gang wait for capacity, or come up."""
         word = self.waits.get(gang.request.ref.zone)
         if gang.state in (GangState.CREATING, GangState.WAITING) and word is not None:
             gang.state, gang.waiting = GangState.WAITING, word

@@ -24,7 +24,7 @@ class Fault(Enum):
     BEFORE = "request lost"
     """The store got nothing."""
     AFTER = "reply lost"
-    """The store did it, but the caller gets no reply. A listing stops after half of its objects."""
+    """The store carried it out, but the caller gets no reply. A listing stops after half of its objects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,9 +37,7 @@ class FailedCall:
 class FaultyStore(ForwardingStore):
     """Raises `StoreUnavailable` at random or on demand.
 
-    Args:
-        seed: Of the plan.
-        before, after: Probability, per call, of `Fault.BEFORE` and `Fault.AFTER`.
+    `before` and `after` are the probabilities, per call, of `Fault.BEFORE` and `Fault.AFTER`.
 
     Attributes:
         enabled: False lets every call pass without using the plan.
@@ -57,7 +55,7 @@ class FaultyStore(ForwardingStore):
         self.failed: list[FailedCall] = []
 
     def fail_next(self, method: str, *, key: str | None = None, fault: Fault = Fault.BEFORE, times: int = 1) -> None:
-        """Makes the next `times` calls of `method` (on `key`, if given) fail."""
+        """Make the next `times` calls of `method` (on `key`, if given) fail."""
         with self._lock:
             self._ordered += [(method, key, fault)] * times
 
@@ -78,7 +76,7 @@ class FaultyStore(ForwardingStore):
         self._end("list", prefix, fault)
 
     def _begin(self, method: str, key: str) -> Fault | None:
-        """Chooses this call's fault; raises if it is before the effect."""
+        """Choose this call's fault; raises if it is before the effect."""
         with self._lock:
             fault = self._next_fault(method, key) if self.enabled else None
             if fault is not None:

@@ -35,7 +35,7 @@ class SteppedClock:
 
 
 class WatchedProvisioner:
-    """Calls `moment` right before and after each call."""
+    """A provisioner that calls `moment` right before and after each call."""
 
     def __init__(self, provisioner: Provisioner, moment: Moment) -> None:
         self._provisioner = provisioner
@@ -65,10 +65,9 @@ class WatchedProvisioner:
 
 
 class Frozen:
-    """A call that can freeze.
+    """A call that can freeze, in its own thread.
 
     Args:
-        call: Runs in its own thread.
         when: `(method, key)`: whether this moment counts.
         moments: Which of the counted moments freezes it, from 1.
 
@@ -90,7 +89,7 @@ class Frozen:
         self.over = False
 
     def start(self) -> None:
-        """Runs the call until it is frozen or over."""
+        """Run the call until it is frozen or over."""
         self._thread.start()
         self._wait()
 
@@ -109,12 +108,12 @@ class Frozen:
             raise Killed
 
     def revive(self) -> None:
-        """Lets a frozen call run to its end."""
+        """Let a frozen call run to its end."""
         self._go.set()
         self._wait()
 
     def kill(self) -> None:
-        """Ends a frozen call without further effects."""
+        """End a frozen call without further effects."""
         self._killed = True
         self.revive()
 

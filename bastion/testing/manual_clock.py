@@ -25,10 +25,10 @@ class ManualClock:
         self._monotonic += seconds
 
     def step_wall(self, seconds: float) -> None:
-        """Sets the wall clock; no time passes."""
+        """Set the wall clock; no time passes."""
         self._now += seconds
         self._stepped += seconds
 
     def unset(self) -> float:
-        """Seconds since the epoch by a clock that nobody sets, such as a cloud bucket's."""
+        """Return seconds since the epoch by a clock that nobody sets, such as a cloud bucket's."""
         return self._now - self._stepped

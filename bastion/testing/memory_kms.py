@@ -16,8 +16,9 @@ _NONCE_BYTES = 12
 
 
 class MemoryKms:
-    """Keys of this object's lifetime; thread-safe. `calls`: in order; `fails`: raised by every call; `gate`: calls wait
-    for it.
+    """Keys that last as long as this object; thread-safe.
+
+    `calls` are in order; every call raises `fails`, if set, and waits for `gate`.
     """
 
     def __init__(self, *keys: str) -> None:

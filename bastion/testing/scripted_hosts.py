@@ -24,7 +24,7 @@ Script: TypeAlias = Callable[[int, float], int | None]
 
 
 def runs_for(seconds: float, code: int = 0) -> Script:
-    """A command that takes that long on every host and exits with `code`."""
+    """Return a command that takes that long on every host and exits with `code`."""
     return lambda _host, elapsed: code if elapsed >= seconds else None
 
 
@@ -33,7 +33,7 @@ Saving: TypeAlias = Callable[[int, float], float | None]
 
 
 def saves_every(seconds: float) -> Saving:
-    """A command that saves a checkpoint on each host at that interval."""
+    """Return a command that saves a checkpoint on each host at that interval."""
     return lambda _host, elapsed: elapsed // seconds * seconds or None
 
 
@@ -73,31 +73,21 @@ class Began:
 
 @dataclass(slots=True)
 class ScriptedHosts:
-    """All hosts of all live slices.
-
-    Attributes:
-        scripts: By job; jobs without one run forever.
-        later_scripts: By job and try number.
-        storing: By job and host: seconds to store output after the command.
-        errors: By job and host: the host's next error, of `host_errors`.
-        savings: By job; jobs without one save no checkpoints.
-        began: Every start of a command, in order.
-        mute: Hosts, as (job, host), without heartbeats.
-        deaf: Hosts that hang completely.
-        stuck: Hosts that only send heartbeats.
-    """
+    """All hosts of all live slices."""
 
     store: ObjectStore
     clock: Clock
-    scripts: dict[str, Script] = field(default_factory=dict)
-    later_scripts: dict[tuple[str, int], Script] = field(default_factory=dict)
+    scripts: dict[str, Script] = field(default_factory=dict)  # by job; jobs without one run forever
+    later_scripts: dict[tuple[str, int], Script] = field(default_factory=dict)  # by job and try number
+    # By job and host: seconds to store output after the command.
     storing: dict[tuple[str, int], float] = field(default_factory=dict)
+    # By job and host: the host's next error, of `host_errors`.
     errors: dict[tuple[str, int], str] = field(default_factory=dict)
-    savings: dict[str, Saving] = field(default_factory=dict)
-    began: list[Began] = field(default_factory=list)
-    mute: set[tuple[str, int]] = field(default_factory=set)
-    deaf: set[tuple[str, int]] = field(default_factory=set)
-    stuck: set[tuple[str, int]] = field(default_factory=set)
+    savings: dict[str, Saving] = field(default_factory=dict)  # by job; jobs without one save no checkpoints
+    began: list[Began] = field(default_factory=list)  # every start of a command, in order
+    mute: set[tuple[str, int]] = field(default_factory=set)  # hosts, as (job, host), without heartbeats
+    deaf: set[tuple[str, int]] = field(default_factory=set)  # hosts that hang completely
+    stuck: set[tuple[str, int]] = field(default_factory=set)  # hosts that only send heartbeats
     _hosts: dict[tuple[str, int], list[_Host]] = field(default_factory=dict)
     _boots: int = 0
     _booted_at: float = field(init=False)
@@ -106,7 +96,7 @@ class ScriptedHosts:
         self._booted_at = self.clock.now() - self.clock.monotonic()
 
     def _now(self) -> float:
-        """Time by the hosts' own clocks."""
+        """Return the time by the hosts' own clocks."""
         return self._booted_at + self.clock.monotonic()
 
     def live(self, job: str) -> list[str]:
@@ -120,7 +110,7 @@ class ScriptedHosts:
         )
 
     def live_tries(self, job: str) -> set[tuple[str, int]]:
-        """The same with the try number; two of one run are simultaneous tries."""
+        """Return `live` with the try number; two of one run are simultaneous tries."""
         return {
             (host.arguments.run, host.try_number)
             for hosts in self._hosts.values()
@@ -129,7 +119,7 @@ class ScriptedHosts:
         }
 
     def step(self, slices: Iterable[tuple[GangRequest, int]]) -> None:
-        """Lets every host of these slices act once; all others are dead. `slices`: as (gang request, slice index)."""
+        """Let every host of these slices, given as (gang request, slice index), act once; all others are dead."""
         live = {(request.ref.name, index): request for request, index in slices}
         for gone in [key for key in self._hosts if key not in live]:
             del self._hosts[gone]

@@ -56,7 +56,7 @@ class SlowBucket:
         self._under_way.append(_Held(self._clock.monotonic() + seconds, key, land))
 
     def land(self) -> None:
-        """Applies every due write whose precondition holds."""
+        """Apply every due write whose precondition holds."""
         now = self._clock.monotonic()
         due = [held for held in self._under_way if held.lands_at <= now]
         self._under_way = [held for held in self._under_way if held.lands_at > now]
@@ -76,7 +76,7 @@ class SlowBucket:
             self._born[key] = self._clock.monotonic()
 
     def seen(self, found: Iterator[ObjectMeta]) -> Iterator[ObjectMeta]:
-        """A listing without the newest objects."""
+        """Yield a listing without the newest objects."""
         oldest = self._clock.monotonic() - self.lag_seconds
         for meta in found:
             if self._born.get(meta.key, oldest) > oldest:
@@ -96,7 +96,7 @@ class SlowWay(ForwardingStore):
         self.moment: Moment = lambda _method, _key: None
 
     def hold_next(self, method: str, key: str, seconds: float) -> None:
-        """Delays the next write of that method to a key with that prefix."""
+        """Delay the next write of that method to a key with that prefix."""
         self._ordered.append((method, key, seconds))
 
     def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:

@@ -1,6 +1,4 @@
-"""Start the agent of a host: `python -m bastion.wiring.agent --metadata` on a VM, `--arguments-file=FILE` on the
-bastion.
-"""
+"""Start the agent of a host: `python -m bastion.wiring.agent --metadata` on a VM, `--arguments-file=FILE` elsewhere."""
 
 from __future__ import annotations
 
@@ -27,9 +25,7 @@ from bastion.wiring.roots import fetch_asset, open_root
 
 
 def read_arguments_file(path: Path) -> HostIdentity:
-    """The identity of the only host of a job without a slice. Raises InvalidDocument if the file is missing or
-    malformed.
-    """
+    """Return the identity of the only host of a job without a slice; raises InvalidDocument."""
     try:
         data = path.read_bytes()
     except OSError as error:

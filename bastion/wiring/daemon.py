@@ -1,6 +1,4 @@
-"""Build the daemon of a ROOT: its stores, provisioners and intervals. Loads google and grpc only for the first
-slice.
-"""
+"""Build the daemon of a ROOT: its stores, provisioners and intervals. Loads google and grpc for slices only."""
 
 from __future__ import annotations
 
@@ -58,9 +56,7 @@ _SLICES_TEXT = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Pace:
-    """Polling intervals: requests to a bucket in the cloud cost money, and an object there takes about one write a
-    second.
-    """
+    """Polling intervals. Requests to a cloud bucket cost money, and an object there takes about one write a second."""
 
     tick_seconds: float
     busy_tick_seconds: float
@@ -84,14 +80,11 @@ def build_daemon(
     notify: Callable[[str], None],
     wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store,
 ) -> Daemon:
-    """Build the daemon of a ROOT.
+    """Build the daemon of a ROOT; raises Refused if this version cannot serve it.
 
     Args:
         slices: One of `SLICES`; None: the emulator of `home` if the bucket is on this machine too.
         wrap: Wraps the store, to watch or disturb the daemon.
-
-    Raises:
-        Refused: This version cannot serve such a ROOT.
     """
     near = root.local or bool(storage_emulator())
     slices = slices or ("emulated" if near else "none")
@@ -150,7 +143,7 @@ def build_daemon(
 
 
 def _recorder(home: LocalHome, root: Root) -> Callable[[TickInput, TickOutput, PolicyStatus], str]:
-    """Keeps as many of the last ticks as the operator's settings say."""
+    """Return a function that keeps as many of the last ticks as the operator's settings say."""
     files = TickFiles(home.ticks_dir(root))
     kept = -1
 
@@ -169,7 +162,7 @@ def _recorder(home: LocalHome, root: Root) -> Callable[[TickInput, TickOutput, P
 
 
 def _job_limit_bytes() -> int:
-    """The limit of one job's files on this machine. Raises Refused if the variable is not a number."""
+    """Return the limit of one job's files on this machine; raises Refused if the variable is not a number."""
     text = os.environ.get(JOB_DISK_VARIABLE, "").strip() or "0"
     if not (text.isascii() and text.isdigit() and len(text) <= 9):
         raise Refused(f"{JOB_DISK_VARIABLE}={text!r} is not a valid number of MiB; use digits only, 0 for no limit")
@@ -181,12 +174,11 @@ def open_slices(
 ) -> Provisioner:
     """Open the slices of a ROOT for a program other than its daemon. Starts no emulator.
 
+    Raises Refused if there are no settings, or they cannot be applied.
+
     Args:
         slices: `cloud` or `emulated`; None: `emulated` if the bucket is on this machine too, else `cloud`.
         settings: The operator settings, which locate the cloud.
-
-    Raises:
-        Refused: There are no settings, or they cannot be applied.
     """
     near = root.local or bool(storage_emulator())
     if (slices or ("emulated" if near else "cloud")) == "emulated":
@@ -213,7 +205,7 @@ def _unfailing(notify: Callable[[str], None]) -> Callable[[str], None]:
 
 
 def node_label(root: Root) -> str:
-    """The label that marks a node as this bastion's; bastions of one name in different buckets differ."""
+    """Return the label that marks a node as this bastion's; bastions of one name in different buckets differ."""
     return f"{root.bastion[:50]}-{hashlib.sha256(root.url.encode()).hexdigest()[:8]}"
 
 
@@ -238,7 +230,7 @@ def _connect_to(root: Root) -> Callable[[CloudApi], Provisioner]:
 
 
 def _emulated_slices(root: Root, home: LocalHome, notify: Callable[[str], None] | None) -> Provisioner:
-    """The emulator's slices; `notify` is told when the emulator starts. None: do not start it."""
+    """Return the emulator's slices; `notify` is told when the emulator starts. None: do not start it."""
     connect = _connect_to(root)
     failed_at = float("-inf")
 

@@ -79,7 +79,7 @@ class LocalHome:
         return self.path / "run"
 
     def hosts_dir(self, root: Root) -> Path:
-        """Where jobs without a slice run; one folder per bastion, so that none takes another's jobs for orphans."""
+        """The folders of jobs without a slice, below one per bastion, so that none takes another's jobs for orphans."""
         digest = hashlib.sha256(root.url.encode()).hexdigest()[:12]
         return self.path / "hosts" / f"{root.bastion}-{digest}"
 
@@ -142,7 +142,7 @@ v6e = 1.0
 
 
 def starter_quota(user: str) -> bytes:
-    """A quota file that lets `user` run jobs in the project `default`."""
+    """Return a quota file that lets `user` run jobs in the project `default`."""
     pattern = re.escape(user).replace("\\", "\\\\").replace('"', '\\"')
     return STARTER_QUOTA.format(user=f'"{pattern}"').encode()
 
@@ -160,12 +160,11 @@ def status(home: LocalHome) -> LocalStatus:
 def up(home: LocalHome, *, user: str, say: Callable[[str], None]) -> Root:
     """Start what is not running, and wait until the daemon acts.
 
+    Raises LocalBastionError, with the last output of what did not start.
+
     Args:
         user: For the starter quota file, if there is no quota file yet.
         say: Called with each step, for the user.
-
-    Raises:
-        LocalBastionError: It did not start; the message has its last output.
     """
     try:
         for folder in (home.path, home.run_dir, home.emulator_dir):
@@ -192,8 +191,9 @@ def up(home: LocalHome, *, user: str, say: Callable[[str], None]) -> Root:
 
 
 def down(home: LocalHome, *, say: Callable[[str], None]) -> None:
-    """End the daemon, the emulator with its VMs, and all their jobs. The bucket stays. Raises LocalBastionError if a
-    process did not end.
+    """End the daemon, the emulator with its VMs, and all their jobs; the bucket stays.
+
+    Raises LocalBastionError if a process did not end.
     """
     if not home.run_dir.exists():
         return

@@ -45,16 +45,10 @@ _ALARM_SECONDS = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HostFiles:
-    """The folders of one host.
+    """The folders of one host, and its job."""
 
-    Attributes:
-        node: Everything of the host.
-        state: Where its agent looks for a notice.
-        job: The job's name.
-    """
-
-    node: Path
-    state: Path
+    node: Path  # everything of the host
+    state: Path  # where its agent looks for a notice
     run: str
     job: str
 
@@ -68,7 +62,7 @@ class DiskSpace:
 
     @classmethod
     def of(cls, folder: Path) -> DiskSpace:
-        """Measure a folder's file system. Raises OSError if the folder is gone."""
+        """Measure a folder's file system; raises OSError if the folder is gone."""
         found = os.statvfs(folder)
         return cls(total=found.f_blocks * found.f_frsize, free=found.f_bavail * found.f_frsize)
 
@@ -126,7 +120,7 @@ class DiskWatch:
             time.sleep(_HURRIED_SECONDS if self._low else _PERIOD_SECONDS)
 
     def look(self) -> None:
-        """Check once. Raises OSError if the disk cannot be checked."""
+        """Check once; raises OSError if the disk cannot be checked."""
         self._fill_reserve()
         if not self._home.path.is_dir():
             return  # no job has run here

@@ -48,7 +48,7 @@ _PROCESSES_MAX = 4
 
 
 def kms_of(settings: ProxySettings) -> Kms:
-    """The key service in the settings. Raises Refused or KmsRefused if its library or its credentials are missing."""
+    """Open the key service in the settings; raises Refused or KmsRefused without its library or credentials."""
     return open_kms(settings.keyring)
 
 
@@ -65,9 +65,7 @@ def object_metadata() -> ObjectMetadata:
 def try_key(kms: Kms, key: str) -> None:
     """Wrap and unwrap something under a key.
 
-    Raises:
-        KmsRefused: The key cannot be used, or does not return what it was given.
-        KmsUnavailable: The key service does not answer.
+    Raises KmsRefused if the key cannot be used, or does not return what it was given; KmsUnavailable.
     """
     trial = os.urandom(32)
     wrapped = kms.wrap(key, trial, associated=SESSION_CONTEXT)
@@ -135,9 +133,8 @@ def _serve(
 ) -> Callable[[float], None]:
     """Start serving in one of the processes; return a function that stops it.
 
-    Raises:
-        Refused, KmsRefused, KmsUnavailable: A key cannot be used.
-        BastionError: No more threads can be started.
+    Raises Refused, KmsRefused or KmsUnavailable if a key cannot be used; BastionError if no more threads can be
+    started.
     """
     kms = kms_of(settings)
     if seat.siblings.own == 0:
@@ -176,7 +173,7 @@ def _serve(
 
 
 def _admitting(settings: ProxySettings) -> Admit | None:
-    """Restrict who may use the proxy, if that can be known: it decrypts with its user's keys.
+    """Restrict the proxy to its owner, if that can be checked: it decrypts with its owner's keys.
 
     For an address that other machines reach, the owner of a connection is unknown; such an address is the operator's
     choice.
@@ -191,15 +188,15 @@ def _admitting(settings: ProxySettings) -> Admit | None:
 
 
 def _usual_processes() -> int:
-    """One per available processor, up to a limit."""
+    """Return one per available processor, up to a limit."""
     return min(_PROCESSES_MAX, len(os.sched_getaffinity(0)))
 
 
 def _listening(host: str, port: int) -> socket.socket:
     """Listen; raise Refused if the port is in use or the host is invalid."""
     try:
-        family = socket.AF_INET6 if ":" in host else socket.AF_INET
-        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+        version = socket.AF_INET6 if ":" in host else socket.AF_INET
+        return socket.create_server((host, port), family=version, backlog=_BACKLOG)
     except OSError as error:
         raise Refused(
             f"the proxy cannot listen on {_address(host, port)} ({error.strerror}); set {LISTEN} to a free port"
@@ -207,7 +204,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _address(host: str, port: int) -> str:
-    """As in a URL."""
+    """Return the address as in a URL."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 

@@ -29,15 +29,11 @@ _Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """The result of one check.
-
-    Attributes:
-        advice: What to do; empty if it is good.
-    """
+    """The result of one check."""
 
     what: str
     good: bool
-    advice: str = ""
+    advice: str = ""  # what to do; empty if it is good
 
 
 class _NoProxyError(Exception):
@@ -153,11 +149,10 @@ def _connection(address: _Address, environment: Mapping[str, str]) -> Iterator[F
 
 
 def _shown(address: _Address, context: ssl.SSLContext) -> bytes:
-    """The certificate that a client sees for the storage host, in DER.
+    """Return the certificate that a client sees for the storage host, in DER.
 
-    Raises:
-        _NoProxyError: The listener is not a proxy, or refuses everybody.
-        OSError: Nothing listens, or the certificate does not verify (`ssl.SSLError`).
+    Raises _NoProxyError if the listener is not a proxy, or refuses everybody; OSError if nothing listens; ssl.SSLError
+    if the certificate does not verify.
     """
     where = f"{address[0]}:{address[1]}"
     try:
@@ -179,7 +174,7 @@ def _shown(address: _Address, context: ssl.SSLContext) -> bytes:
 
 
 def _own_authorities(environment: Mapping[str, str]) -> list[x509.Certificate]:
-    """The authorities with the proxy's name that this environment trusts, and the published one if it is named."""
+    """Return the authorities with the proxy's name that this environment trusts, and the published one if named."""
     published = environment.get(sidecar_contract.CERT_PATH, "")
     files = [str(Path(published) / sidecar_contract.CA_FILE)] if published else []
     if not files:
@@ -202,11 +197,7 @@ def _vouches(authority: x509.Certificate, leaf: x509.Certificate) -> bool:
 
 
 def _bundles(environment: Mapping[str, str], address: _Address | None) -> Iterator[Finding]:
-    """Each bundle of authorities, and whether its client can connect.
-
-    Args:
-        address: Of the proxy; None: do not connect.
-    """
+    """Yield a finding for each bundle of authorities: whether its client can connect to `address`, if given."""
     for name, client in client_environment.BUNDLES.items():
         if environment.get(name):
             yield _bundle(name, client, environment[name], address)

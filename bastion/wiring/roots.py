@@ -25,15 +25,10 @@ _APPEND_PARTS = "append-parts/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Root:
-    """A bastion's place: `<bucket>/<bastion name>`.
+    """A bastion's place: `<bucket>/<bastion name>`."""
 
-    Attributes:
-        bucket: A directory's absolute path, or `gs://BUCKET[/folder]`.
-        bastion: The name; ends in `-bastion`.
-    """
-
-    bucket: str
-    bastion: str
+    bucket: str  # a directory's absolute path, or `gs://BUCKET[/folder]`
+    bastion: str  # the name; ends in `-bastion`
 
     @property
     def url(self) -> str:
@@ -77,9 +72,8 @@ def storage_emulator() -> str:
 def open_root(url: str) -> ObjectStore:
     """Open the store whose keys are relative to a bastion's ROOT.
 
-    Raises:
-        Refused: It is not the URL of a bastion.
-        StoreError: The folder cannot be opened, or there are no credentials for the bucket.
+    Raises Refused if it is not the URL of a bastion; StoreError if the folder cannot be opened, or the bucket's
+    credentials are missing.
     """
     from bastion.adapters.prefixed_store import PrefixedStore
 
@@ -107,11 +101,8 @@ def open_root(url: str) -> ObjectStore:
 def fetch_asset(url: str) -> bytes:
     """Read a file that a job's spec names (`code_asset_path`): `gs://BUCKET/KEY`, `file://...`, or an absolute path.
 
-    Raises:
-        NotFound: It does not exist.
-        AccessDenied: It may not be read.
-        Refused: The URL has another form, or the file is too large for a bundle.
-        StoreError: Try again.
+    Raises NotFound, AccessDenied, StoreError (try again); Refused if the URL has another form, or the file is too large
+    for a bundle.
     """
     if not url.startswith("gs://"):
         return _fetch_file(unquote(urlsplit(url).path) if url.startswith("file://") else url)

@@ -22,13 +22,10 @@ from bastion.ports import Provisioner
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudApi:
-    """Where slices come from.
-
-    Attributes:
-        endpoint, token: Of an emulator; empty for the real service.
-    """
+    """Where slices come from."""
 
     project: str
+    # Of an emulator; empty for the real service.
     endpoint: str
     token: str
 
@@ -36,9 +33,8 @@ class CloudApi:
 class CloudSlices:
     """Applies settings, and makes the provisioner for them.
 
-    Args:
-        connect: Makes a provisioner for an API.
-        bucket_is_near: Whether the bucket is on this machine, where slices in the cloud cannot reach it.
+    `connect` makes a provisioner for an API. `bucket_is_near`: the bucket is on this machine, where slices in the cloud
+    cannot reach it.
     """
 
     def __init__(self, connect: Callable[[CloudApi], Provisioner], *, bucket_is_near: bool) -> None:
@@ -80,8 +76,9 @@ def _service(settings: Provisioning) -> tuple[str, str]:
 
 
 def _token(path: str) -> str:
-    """The token in that file, alone or in an emulator's `emulator.json`; "" if no file is named. Raises
-    ProvisionerUnavailable.
+    """Return the token in that file, alone or in an emulator's `emulator.json`; "" if no file is named.
+
+    Raises ProvisionerUnavailable if it cannot be read.
     """
     if not path:
         return ""

@@ -98,7 +98,7 @@ def test_a_host_that_was_shut_down_without_a_word_is_explained_by_what_became_of
     cluster.slices.lose(name)
     cluster.run_until(lambda: len(cluster.slices.created) == 2, steps=40)
     [past] = cluster.record("job").attempts  # type: ignore[union-attr]
-    assert past.message == f"worker 0 failed: HostShutDown; {name} was lost: pre-empted (simulated)"
+    assert past.message == f"worker 0 failed: HostShutDown; {name} was lost: preempted (simulated)"
 
 
 def test_a_failure_stays_the_users_when_the_others_stop_as_they_are_told() -> None:

@@ -1,8 +1,5 @@
 """A folder that behaves like a bucket: key K is the file K, which users can `cat`, `cp` and edit.
 
-The parts are in `bastion.folder_format`: `keys` (path), `places` (location of an object), `files` (generations, reads),
-`lock` (one writer at a time), `listing`.
-
     <folder>/<key>                 the object, if a file can have that name
     <folder>/.objects/<sha256>     an object whose key cannot be a file; `<sha256>.key` beside it holds the key
     <folder>/.objects/locks/<xx>   locks of writers; must not be removed while one runs
@@ -65,9 +62,7 @@ class DirectoryStore:
         kept_folders: Folders that stay when empty, because users copy files into them.
         may_use_reserve: Whether a write of that key may use the reserve when the disk is full.
 
-    Raises:
-        StoreError: The folder is missing, or is a file.
-        AccessDenied: The folder may not be opened.
+    Raises StoreError if the folder is missing, or is a file; AccessDenied if it may not be opened.
     """
 
     def __init__(
@@ -209,7 +204,7 @@ class DirectoryStore:
                 places.remove_empty_folders(root, key, kept=self._kept_folders)
 
     def _with_reserve(self, key: str, needed: int, write: Callable[[], T]) -> T:
-        """Retry a write that found the disk full with the reserve's space, if the key allows it."""
+        """Write; if the disk is full and the key allows it, retry with the reserve's space."""
         for _ in range(_RELEASES if self._may_use_reserve(key) else 0):
             with contextlib.suppress(StoreFull):
                 return write()
@@ -241,7 +236,7 @@ class DirectoryStore:
             return StoredObject(meta=files.meta_of(key, place.status), data=data)
 
     def _shown(self, key: str) -> str:
-        """A key's path for messages, without control characters."""
+        """Return a key's path for messages, without control characters."""
         path = f"{self._path}/{key}"
         return path if path.isprintable() else ascii(path)
 

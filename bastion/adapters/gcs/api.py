@@ -2,7 +2,7 @@
 
 Multi-part uploads, compose and delete use the library's `Blob`. Everything else uses its session: no method of the
 library returns an object's bytes, size and time in one request, or looks up or writes an object with chosen fields, and
-its listing takes 12 ms of CPU for a page whose JSON takes 1.2 ms. `library` has the private parts (ADR 38).
+its listing takes 12 ms of CPU for a page whose JSON takes 1.2 ms (ADR 38).
 
 Every method raises what `errors.explain` returns.
 """
@@ -53,15 +53,10 @@ _SNIFFED_BYTES = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stamp:
-    """A write's mark in its object's metadata, by which its writer recognizes it.
+    """A write's mark in its object's metadata, by which its writer recognizes it."""
 
-    Attributes:
-        write_id: The same in all tries of one write; unique otherwise.
-        follows: The generation that it replaces; 0 if it creates the object.
-    """
-
-    write_id: str
-    follows: int
+    write_id: str  # the same in all tries of one write; unique otherwise
+    follows: int  # the generation that it replaces; 0 if it creates the object
 
     def metadata(self) -> dict[str, str]:
         return {WRITE_ID: self.write_id, FOLLOWS: str(self.follows)}
@@ -126,7 +121,7 @@ class BucketApi:
         return Found(meta=_meta(resource), stamp=stamp)
 
     def page(self, prefix: str, start: str, end: str, token: str, limit: TimeLimit) -> Page:
-        """One page of the objects under a prefix, from `start` (inclusive) to `end` (exclusive, if given)."""
+        """Return one page of the objects under a prefix, from `start` (inclusive) to `end` (exclusive, if given)."""
         query = {"fields": f"items({_META_FIELDS}),nextPageToken", "maxResults": str(limits.LIST_PAGE_OBJECTS)}
         asked = {"prefix": prefix, "startOffset": start, "endOffset": end, "pageToken": token}
         query.update({name: value for name, value in asked.items() if value})
@@ -195,7 +190,7 @@ class BucketApi:
         headers = response.headers
         length = headers.get("Content-Length")
         if length is not None and int(length) != len(data):
-            raise Transient(f"{len(data)} bytes of {length} came", doubtful=False)
+            raise Transient(f"received {len(data)} of {length} bytes", doubtful=False)
         whole = response.status_code != requests.codes.partial_content
         declared = _CRC32C.search(headers.get("x-goog-hash", ""))
         if whole and declared is not None and declared.group(1) != _crc32c(data):
@@ -204,7 +199,7 @@ class BucketApi:
         if not whole:
             total = _CONTENT_RANGE.fullmatch(headers.get("Content-Range", ""))
             if total is None:
-                raise Transient("the answer does not say how large the object is", doubtful=False)
+                raise Transient("the answer lacks the object's size", doubtful=False)
             size = int(total.group(1))
         elif start:
             data = data[start:]  # a server may ignore a range
@@ -246,7 +241,7 @@ class BucketApi:
     def _answer(
         self, path: str, headers: dict[str, str], limit: TimeLimit, doing: str, body: bytes | None = None
     ) -> Iterator[requests.Response]:
-        """The answer to a GET, or a POST if there is a body; the answer's body is unread."""
+        """Yield the answer to a GET, or a POST if there is a body; the answer's body is unread."""
         headers = {"User-Agent": self._user_agent, "Accept-Encoding": "gzip", **headers}
         with self._explained(doing), self._sent(self._base + path, headers, body, limit.timeouts()) as response:
             if not response.ok:
@@ -256,9 +251,7 @@ class BucketApi:
     def _sent(
         self, url: str, headers: dict[str, str], body: bytes | None, timeouts: tuple[float, float]
     ) -> requests.Response:
-        """Do what the session's `request` does, in two thirds of its time: settings that never change are not merged
-        again.
-        """
+        """Send a request like the session's `request`, in two thirds of its time: fixed settings are merged once."""
         session = self._session
         request = requests.PreparedRequest()
         request.method = "GET" if body is None else "POST"
@@ -302,7 +295,7 @@ def _session_may_end() -> Iterator[None]:
 
 
 def content_type(data: bytes) -> str:
-    """Text is shown by browsers, everything else is downloaded; decided by the first bytes."""
+    """Return the type for browsers, from the first bytes: they show text and download everything else."""
     beginning = data[:_SNIFFED_BYTES]
     if b"\0" in beginning:
         return "application/octet-stream"
@@ -320,7 +313,7 @@ def _crc32c(data: bytes) -> str:
 
 
 def _last_modified(headers: Mapping[str, str]) -> float | None:
-    """Last-Modified in whole seconds since the epoch; None if missing or invalid."""
+    """Return Last-Modified in whole seconds since the epoch; None if missing or invalid."""
     try:
         return email.utils.parsedate_to_datetime(headers.get("Last-Modified", "")).timestamp()
     except ValueError:

@@ -22,13 +22,10 @@ _CONNECTIONS = 64
 
 
 def shared_client() -> Client:
-    """The client of this process: all buckets share its connections and access token.
+    """Return the client of this process: all buckets share its connections and access token.
 
-    `STORAGE_EMULATOR_HOST` names another endpoint, which is used without credentials.
-
-    Raises:
-        AccessDenied: There are no credentials.
-        StoreError: `STORAGE_EMULATOR_HOST` is not a URL.
+    `STORAGE_EMULATOR_HOST` names another endpoint, which is used without credentials. Raises AccessDenied without
+    credentials; StoreError if that variable is not a URL.
     """
     # A forked child must not use its parent's sockets.
     return _client(os.environ.get("STORAGE_EMULATOR_HOST", ""), os.getpid())
@@ -55,9 +52,7 @@ def _client(emulator: str, _process: int) -> Client:
 
 
 def prepared(client: Client) -> Client:
-    """Set up connections for all threads, and turn off unrequested lookups. Reads proxies and authorities from the
-    environment, once.
-    """
+    """Set up connections for all threads, turn off unrequested lookups, and read the environment once."""
     library.stop_lookups(client)
     session = library.session_of(client)
     if not session.is_mtls:  # those connections carry a certificate, and are few
@@ -68,10 +63,10 @@ def prepared(client: Client) -> Client:
 
 
 def _read_environment(session: requests.Session, url: str) -> None:
-    """Read the environment's settings for a URL once; the library would do so for each request.
+    """Read the environment's proxies and authorities for a URL once; the library would do so for each request.
 
-    That takes a fifth of the time of a small write. The library would also use a password in ~/.netrc instead of the
-    access token.
+    That would take a fifth of the time of a small write. The library would also use a password in ~/.netrc instead of
+    the access token.
     """
     session.proxies.update(requests.utils.get_environ_proxies(url))
     session.verify = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True

@@ -1,9 +1,9 @@
-"""Classify failures of requests to Cloud Storage, and explain them.
+"""Classify and explain failures of requests to Cloud Storage.
 
 Every exception of the library, its HTTP transport and the credentials passes through `explain`:
 
 * `ConditionNotMet`, `NoSuchObject`, `PastTheEnd`: plain answers, which the store interprets.
-* `Transient`: another try may succeed. `doubtful` tells whether this one may have taken effect.
+* `Transient`: another try may succeed.
 * Errors of `bastion.core.errors`: no try can succeed until the user does what the message says.
 """
 
@@ -36,11 +36,7 @@ LOG_IN = (
 
 
 class Transient(Exception):
-    """One try failed; another one may succeed.
-
-    Attributes:
-        doubtful: Whether the request may have taken effect without an answer.
-    """
+    """One try failed; another one may succeed. `doubtful`: the request may have taken effect without an answer."""
 
     def __init__(self, reason: str, *, doubtful: bool) -> None:
         super().__init__(reason)
@@ -71,11 +67,9 @@ FAILURES = (GoogleAPICallError, GoogleAuthError, errors.RequestException, urllib
 
 
 def explain(failure: Exception, *, bucket: str, doing: str) -> Exception:
-    """Return the exception to raise instead of a failure.
+    """Return the exception to raise instead of a failure, one of `FAILURES`.
 
-    Args:
-        failure: One of `FAILURES`.
-        doing: The operation, to continue "...ing gs://bucket/key".
+    `doing` names the operation: it continues with "...ing gs://bucket/key".
     """
     match failure:
         case GoogleAPICallError():
@@ -83,9 +77,7 @@ def explain(failure: Exception, *, bucket: str, doing: str) -> Exception:
         case GoogleAuthError():
             return _of_credentials(failure, bucket, doing)
         case errors.InvalidURL() | errors.MissingSchema() | errors.InvalidSchema():
-            return StoreError(
-                f"{doing}: {failure}; check STORAGE_EMULATOR_HOST, it is a URL like http://localhost:4443"
-            )
+            return StoreError(f"{doing}: {failure}; set STORAGE_EMULATOR_HOST to a URL such as http://localhost:4443")
         case errors.SSLError() if "CERTIFICATE_VERIFY_FAILED" in str(failure):
             return StoreError(
                 f"{doing}: the server's certificate cannot be verified ({_short(str(failure))}); if it is a "
@@ -109,7 +101,7 @@ def _of_answer(failure: GoogleAPICallError, bucket: str, doing: str) -> Exceptio
     if status == 416:
         return PastTheEnd(said)
     if status in _RETRIED_STATUSES or reason in _TOO_OFTEN:
-        # A request that is told to come later was not served.
+        # A request that is to be repeated later was not served.
         refused = status == 429 or reason in _TOO_OFTEN
         return Transient(f"{status} {_short(said)}".rstrip(), doubtful=not refused)
     if status == 400 and "crc32c" in said.lower():
@@ -123,8 +115,8 @@ def _no_bucket(bucket: str) -> str:
     emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
     if emulator:
         return (
-            f"there is no bucket gs://{bucket} at {emulator} (STORAGE_EMULATOR_HOST); check its name, or make it: "
-            f"`bastion emulator gcs --bucket={bucket}`, or a folder of this name beside the endpoint's other buckets"
+            f"there is no bucket gs://{bucket} at {emulator} (STORAGE_EMULATOR_HOST); check its name, or create it: "
+            f"run `bastion emulator gcs --bucket={bucket}`, or make a folder of this name beside the other buckets"
         )
     return (
         f"there is no bucket gs://{bucket}; check its name, or create it with "
@@ -146,8 +138,8 @@ def _denied(said: str, bucket: str, doing: str) -> str:
     found = _PERMISSION.search(said)
     if found is None:
         return (
-            f"{doing}: access was refused: {_short(said)}; check who you are (`gcloud auth list`), a VM's access "
-            "scopes (cloud-platform), and that the project's billing is on"
+            f"{doing}: access was refused: {_short(said)}; check the active account (`gcloud auth list`), the "
+            "VM's access scopes (cloud-platform), and the project's billing"
         )
     permission = found.group()
     role = "roles/storage.objectViewer" if permission in _READING else "roles/storage.objectUser"
@@ -166,7 +158,7 @@ def _denied(said: str, bucket: str, doing: str) -> str:
 
 
 def _reason_and_text(failure: GoogleAPICallError) -> tuple[str, str]:
-    """The service's reason (may be empty) and message; downloads answer in plain text."""
+    """Return the service's reason (may be empty) and message; downloads answer in plain text."""
     response = failure.response
     if response is None:
         return "", str(failure.message)
@@ -179,7 +171,7 @@ def _reason_and_text(failure: GoogleAPICallError) -> tuple[str, str]:
 
 
 def _cause(failure: BaseException) -> BaseException:
-    """The innermost cause, below the HTTP libraries' wrappers."""
+    """Return the innermost cause, below the HTTP libraries' wrappers."""
     inner = failure.args[0] if failure.args else None
     if isinstance(inner, urllib3.exceptions.MaxRetryError):
         inner = inner.reason

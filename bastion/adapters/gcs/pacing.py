@@ -44,5 +44,4 @@ class WritePacer:
         return True
 
     def __len__(self) -> int:
-        """Number of remembered keys."""
         return len(self._free_at)

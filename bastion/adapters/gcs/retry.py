@@ -24,25 +24,15 @@ _SLOWEST_BYTES_PER_SECOND = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Patience:
-    """How long and how often the store retries.
+    """How long and how often the store retries."""
 
-    Attributes:
-        deadline_seconds: For a whole operation with all tries; plus a second for each 256 KiB.
-        connect_seconds: To connect, and to send a request.
-        read_seconds: Between two pieces of an answer.
-        first_pause_seconds: Maximum pause before the second try; it doubles with each further one.
-        longest_pause_seconds: Upper bound of pauses.
-        retries_per_request: Long-term retries per first try: an outage must not multiply the load.
-        spare_retries: Further retries at the start, and after a quiet time.
-    """
-
-    deadline_seconds: float = 60.0
-    connect_seconds: float = 10.0
-    read_seconds: float = 30.0
-    first_pause_seconds: float = 1.0
-    longest_pause_seconds: float = 16.0
-    retries_per_request: float = 0.2
-    spare_retries: float = 50.0
+    deadline_seconds: float = 60.0  # for a whole operation with all tries; plus a second for each 256 KiB
+    connect_seconds: float = 10.0  # to connect, and to send a request
+    read_seconds: float = 30.0  # between two pieces of an answer
+    first_pause_seconds: float = 1.0  # maximum pause before the second try; it doubles with each further one
+    longest_pause_seconds: float = 16.0  # upper bound of pauses
+    retries_per_request: float = 0.2  # long-term retries per first try: an outage must not multiply the load
+    spare_retries: float = 50.0  # further retries at the start, and after a quiet time
 
 
 class RetryBudget:
@@ -69,16 +59,12 @@ class RetryBudget:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimeLimit:
-    """The end of an operation, in monotonic seconds.
-
-    Attributes:
-        tries_end: No try begins later; the rest is for finding out the result.
-    """
+    """The end of an operation, in monotonic seconds."""
 
     clock: Clock
     patience: Patience
     ends: float
-    tries_end: float
+    tries_end: float  # no try begins later; the rest is for finding out the result
     sending_seconds: float
 
     def timeouts(self) -> tuple[float, float]:
@@ -102,7 +88,7 @@ class Retries:
         self._budget = RetryBudget(patience)
 
     def limit(self, *, sent_bytes: int = 0, asks_after: bool = False, most_seconds: float = float("inf")) -> TimeLimit:
-        """The time limit of an operation that begins now.
+        """Return the time limit of an operation that begins now.
 
         Args:
             sent_bytes: What it sends.
@@ -123,8 +109,7 @@ class Retries:
     def call(self, attempt: Callable[[], T], *, until: float) -> T:
         """Return what `attempt` returns, retried while it raises `Transient`; no try begins after `until` (monotonic).
 
-        Raises:
-            Transient: From the last try; the message has the number of tries.
+        Raises the last try's `Transient`, with the number of tries.
         """
         self._budget.earn()
         course = _Course(self._clock, self._rng, self._patience, self._budget, until)

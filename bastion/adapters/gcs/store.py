@@ -1,8 +1,5 @@
 """A bucket of Google Cloud Storage behind the `ObjectStore` port.
 
-The parts: `client` (credentials, connections), `api` (one request each), `errors`, `retry` (tries, deadline, budget),
-`pacing` (writes of one object).
-
     get      1 request   media; 1 more if `start` is past the end, or the answer has no Last-Modified
     head     1           metadata
     list     1           for each page of 1000 objects, when it is reached
@@ -46,18 +43,13 @@ class GcsStore:
 
     Args:
         bucket: Its name, without `gs://`.
-        client: Default: the client of this process.
+        client: Default: `shared_client()`, whose errors are raised.
         rng: For the pauses between tries.
         parts_prefix: Keys with this prefix belong to the store: an append uploads its bytes there, composes and
             deletes. After a crash a lifecycle rule on this prefix removes them. Only listings of the prefix itself show
             them.
         write_interval_seconds: Minimum interval between writes of one key; the service takes about one a second. A
             write that would wait too long fails with `StoreUnavailable`.
-        patience: How long and how often to retry.
-
-    Raises:
-        AccessDenied: There are no credentials.
-        StoreError: `STORAGE_EMULATOR_HOST` is not a URL.
     """
 
     def __init__(
@@ -208,7 +200,7 @@ class GcsStore:
             return self._outcome(key, stamp, limit, f"the last try was refused ({refused})")
         except NoSuchObject as missing:
             # A compose misses the object or its part.
-            cause = f"what it needs is missing ({missing})"
+            cause = f"the object or its new part is missing ({missing})"
             if doubtful:
                 return self._outcome(key, stamp, limit, cause)
             found = self._look_up(key, limit)
@@ -224,9 +216,8 @@ class GcsStore:
     def _outcome(self, key: str, stamp: Stamp, limit: TimeLimit, cause: str) -> ObjectMeta:
         """Find out the result of a write without an answer.
 
-        Raises:
-            PreconditionFailed: Another write replaced that generation.
-            StoreUnavailable: It has not taken effect so far, or the result is unknown.
+        Raises PreconditionFailed if another write replaced that generation; StoreUnavailable if it has not taken effect
+        so far, or the result is unknown.
         """
         shown = self._api.shown(key)
         found = self._look_up(key, limit)
@@ -240,8 +231,8 @@ class GcsStore:
         if present == stamp.follows:
             raise StoreUnavailable(f"{shown} has not been written so far: {cause}; read it again, then try again")
         raise StoreUnavailable(
-            f"{shown} has generation {present} now (0: it does not exist), not of this write; whether this one "
-            f"came before that cannot be told: {cause}; read it again"
+            f"{shown} has generation {present} now (0: it does not exist), not that of this write; it is unknown "
+            f"whether this write came before: {cause}; read it again"
         )
 
     def _look_up(self, key: str, limit: TimeLimit) -> Found | None:
@@ -279,8 +270,8 @@ class GcsStore:
             if last is not None:
                 raise last
             raise StoreUnavailable(
-                f"{self._api.shown(key)} is written more often than once a second, and more writes wait than there is "
-                "time for; write it less often"
+                f"too many writes of {self._api.shown(key)} are waiting, because the service takes one a second; "
+                "write it less often"
             )
 
     def _refusal(self, key: str, present: int | None, expected: int) -> PreconditionFailed:

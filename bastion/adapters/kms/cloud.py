@@ -1,8 +1,7 @@
 """The `Kms` port on Cloud KMS: symmetric keys, with checksums of everything that is sent.
 
 Needs the extra `kms`. A call is retried within ten seconds while the service is unreachable or a checksum does not
-match. The role cloudkms.cryptoKeyEncrypterDecrypter is enough: the primary version is learned from wrapping, not from
-looking at the key.
+match. The role cloudkms.cryptoKeyEncrypterDecrypter is enough, because wrapping tells the primary version.
 """
 
 from __future__ import annotations
@@ -45,10 +44,7 @@ class CloudKms:
     """Keys in Cloud KMS, behind the `Kms` port; thread-safe."""
 
     def __init__(self, client: kms_v1.KeyManagementServiceClient, *, attempt_seconds: float = _ATTEMPT_SECONDS) -> None:
-        """Args:
-        client: Connected to the service.
-        attempt_seconds: Deadline of one try.
-        """
+        """Wrap a connected client; each try has a deadline of `attempt_seconds`."""
         # At DEBUG the client logs whole requests and answers with plaintext keys.
         logging.getLogger(transport.__name__).setLevel(logging.INFO)
         self._client = client
@@ -69,7 +65,7 @@ class CloudKms:
             _check_sums(key, bool(arrived) and answer.ciphertext_crc32c == google_crc32c.value(answer.ciphertext))
             version = answer.name.removeprefix(f"{key}/cryptoKeyVersions/")
             if not is_version(version):
-                raise KmsRefused(f"Cloud KMS wrapped with {answer.name!r} in place of {key}; name the key in full")
+                raise KmsRefused(f"Cloud KMS wrapped with {answer.name!r} instead of {key}; name the key in full")
             return WrappedKey(version=version, data=answer.ciphertext)
 
         return _patiently(f"wrapping with {key}", once)
@@ -98,7 +94,7 @@ class CloudKms:
 def _check_sums(key: str, match: bool) -> None:
     if not match:
         raise KmsUnavailable(
-            f"what went to Cloud KMS for {key}, or came from it, was changed in transit: its checksum does not match; "
+            f"a request to Cloud KMS for {key}, or its answer, was changed in transit: the checksum does not match; "
             "try again"
         )
 
@@ -137,8 +133,8 @@ def _translated(what: str) -> Iterator[None]:
         raise KmsUnavailable(f"{what}: Cloud KMS did not answer properly: {error}; try again") from error
     except exceptions.GoogleAPICallError as error:
         raise KmsRefused(
-            f"{what} was refused by Cloud KMS: {error.message}; either it was another key or version that wrapped "
-            "this, or the key's version is disabled or destroyed: enable it"
+            f"{what} was refused by Cloud KMS: {error.message}; either another key or version wrapped this, "
+            "or the key's version is disabled or destroyed; enable it"
         ) from error
     except GoogleAuthError as error:
         raise KmsUnavailable(f"{what}: cannot get an access token: {error}; try again") from error

@@ -12,9 +12,7 @@ from bastion.ports import Kms
 def open_kms(keyring: Path | None) -> Kms:
     """Open the keyring in that file, or Cloud KMS with this user's credentials.
 
-    Raises:
-        Refused: The client of Cloud KMS is not installed.
-        KmsRefused: There are no credentials for it.
+    Raises Refused if the client of Cloud KMS is not installed; KmsRefused without credentials for it.
     """
     if keyring is not None:
         return KeyringKms(keyring)
@@ -23,6 +21,6 @@ def open_kms(keyring: Path | None) -> Kms:
     except ImportError as error:
         raise Refused(
             f"the keys are in Cloud KMS, but its client is not installed ({error}); run: pip install 'bastion[kms]'. "
-            "If they lie in a file, set GCS_PROXY_KEYRING"
+            "If they are in a file, set GCS_PROXY_KEYRING"
         ) from error
     return cloud.connect()

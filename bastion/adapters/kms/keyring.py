@@ -87,14 +87,14 @@ class KeyringKms:
         found = self._key(key)
         if version not in found.versions:
             raise KmsRefused(
-                f"{self._path} has no version {version!r} of {key}; bring back the keyring that has it: nothing else "
-                "opens what was stored under it"
+                f"{self._path} has no version {version!r} of {key}; restore the keyring that has it; no other "
+                "key opens what was stored under it"
             )
         with contextlib.suppress(InvalidTag, ValueError):
             return _cipher(found, version).decrypt(data[:_NONCE_BYTES], data[_NONCE_BYTES:], associated)
         raise KmsRefused(
-            f"version {version} of {key} in {self._path} did not wrap this; it is another keyring's key of that name, "
-            "or the wrapped key was changed"
+            f"version {version} of {key} in {self._path} did not wrap this; either another keyring's key of that "
+            "name did, or the wrapped key was changed"
         )
 
     def primary(self, key: str) -> str:
@@ -104,7 +104,7 @@ class KeyringKms:
         keys = _read(self._path).keys
         if name not in keys:
             raise KmsRefused(
-                f"{self._path} has no key {name}; `bastion proxy keyring create --key={name} {self._path}` makes it"
+                f"{self._path} has no key {name}; run `bastion proxy keyring create --key={name} {self._path}`"
             )
         return keys[name]
 
@@ -112,17 +112,15 @@ class KeyringKms:
 def create(path: Path, key: str) -> str:
     """Add a key to the keyring, which is created if missing; return the key's primary version.
 
-    Raises:
-        Refused: The name is invalid, or the key exists.
-        KmsRefused: The file is not a keyring of this user.
-        KmsUnavailable: It cannot be written.
+    Raises Refused if the name is invalid or the key exists; KmsRefused if the file is not a keyring of this user;
+    KmsUnavailable if it cannot be written.
     """
     check_key_name(key)
     with _locked(path):
         # Only a missing file means a new keyring.
         keyring = _read(path) if os.path.lexists(path) else _Keyring(keys={})
         if key in keyring.keys:
-            raise Refused(f"{path} has the key {key}; `bastion proxy keyring rotate` gives it a new version")
+            raise Refused(f"{path} already has the key {key}; `bastion proxy keyring rotate` makes a new version")
         made = _Key(primary="1", versions={"1": _fresh()})
         _write(path, _Keyring(keys={**keyring.keys, key: made}))
     return made.primary
@@ -131,16 +129,13 @@ def create(path: Path, key: str) -> str:
 def rotate(path: Path, key: str) -> str:
     """Give a key a new primary version and return it; older versions still open what they wrapped.
 
-    Raises:
-        Refused: The name is invalid, or there is no such key.
-        KmsRefused: The file is missing, or is not a keyring of this user.
-        KmsUnavailable: It cannot be written.
+    Raises like `create`; Refused if there is no such key.
     """
     check_key_name(key)
     with _locked(path):
         keyring = _read(path)
         if key not in keyring.keys:
-            raise Refused(f"{path} has no key {key}; it has {', '.join(sorted(keyring.keys)) or 'none at all'}")
+            raise Refused(f"{path} has no key {key}; it has {', '.join(sorted(keyring.keys)) or 'none'}")
         rotated = keyring.keys[key].rotated()
         _write(path, _Keyring(keys={**keyring.keys, key: rotated}))
     return rotated.primary
@@ -174,7 +169,7 @@ def _read(path: Path) -> _Keyring:
         lost = [name for name, key in keyring.keys.items() if key.primary not in key.versions]
         if not lost:
             return keyring
-        problem = f"{lost[0]} has no version of the number that it calls primary"
+        problem = f"{lost[0]} has no version with the number of its primary"
     # Outside of the handler: the error with the file's content must not be chained.
     raise KmsRefused(f"{path} is not a valid keyring ({problem}); restore a copy of it")
 
@@ -186,9 +181,9 @@ def _content(path: Path) -> bytes:
         if not stat.S_ISREG(status.st_mode):
             raise KmsRefused(f"the keyring {path} is not a file")
         if stat.S_IMODE(status.st_mode) & 0o077:
-            raise KmsRefused(f"others than its owner may use the keyring {path}; run: chmod 600 {path}")
+            raise KmsRefused(f"other users may use the keyring {path}; run: chmod 600 {path}")
         if status.st_uid not in (0, os.geteuid()):
-            raise KmsRefused(f"the keyring {path} belongs to another user, who could exchange the keys; chown it")
+            raise KmsRefused(f"the keyring {path} belongs to another user, who could replace the keys; run chown")
         if status.st_size > _FILE_MAX_BYTES:
             raise KmsRefused(f"{path} is too large to be a keyring")
         return stream.read(_FILE_MAX_BYTES)

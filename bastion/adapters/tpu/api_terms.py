@@ -62,22 +62,22 @@ _QUEUED_STATES = {
 
 
 def slice_state(state: int) -> GangState:
-    """The port's state; an unknown one counts as creating, which harms no running job."""
+    """Return the port's state; an unknown one counts as creating, which harms no running job."""
     return _STATES.get(int(state), GangState.CREATING)
 
 
 def queued_state(state: int) -> GangState:
-    """The port's state of a queued resource; an unknown one counts as creating."""
+    """Return the port's state of a queued resource; an unknown one counts as creating."""
     return _QUEUED_STATES.get(int(state), GangState.CREATING)
 
 
 def queued_word(state: int) -> str:
-    """The API's name of the state; its number if unknown."""
+    """Return the API's name of the state; its number if unknown."""
     return _Queued(state).name if state in _QUEUED_STATES else f"state {int(state)}"
 
 
 def queued_message(state: tpu_v2.QueuedResourceState) -> str:
-    """A message about a queued resource that was taken back; otherwise empty."""
+    """Return a message about a queued resource that was taken back; otherwise empty."""
     if queued_state(state.state) is not GangState.LOST:
         return ""
     by_user = state.state_initiator == tpu_v2.QueuedResourceState.StateInitiator.USER
@@ -86,7 +86,7 @@ def queued_message(state: tpu_v2.QueuedResourceState) -> str:
 
 
 def status_message(node: tpu_v2.Node) -> str:
-    """A message about an unhealthy node; otherwise empty."""
+    """Return a message about an unhealthy node; otherwise empty."""
     parts = []
     if slice_state(node.state) is GangState.LOST:
         parts.append(f"the node is {_State(node.state).name}")
@@ -100,12 +100,12 @@ def status_message(node: tpu_v2.Node) -> str:
 
 
 def _symptom(symptom: int) -> str:
-    """A value from a later version of the API is a plain number without a name."""
+    """Return the name; a value from a later version of the API is a plain number without a name."""
     return symptom.name.lower().replace("_", " ") if isinstance(symptom, Enum) else f"symptom {symptom}"
 
 
 def creation_failure(code: int, message: str) -> ProvisionerError:
-    """Why a creation's operation failed, from its google.rpc.Code and message."""
+    """Return why a creation's operation failed, from its google.rpc.Code and message."""
     text = f"{message} (code {code})"
     refused = ProvisionerRefused(f"{text}; {remedy(message)}")
     match code:
@@ -154,7 +154,7 @@ _REMEDIES = (
 
 
 def remedy(message: str) -> str:
-    """What to do about a creation that the API refused with this message."""
+    """Return what to do about a creation that the API refused with this message."""
     text = message.lower()
     found = next((what for word, what in _REMEDIES if word in text), "")
     return found or "correct config/daemon.toml, or the job's --instance_type"
@@ -171,7 +171,7 @@ def is_rate_limit(message: str) -> bool:
 
 
 def label_value(text: str) -> str:
-    """A valid label value for any text: unchanged if valid, else changed and made unique with a digest."""
+    """Return a valid label value for any text: unchanged if valid, else changed and made unique with a digest."""
     if _LABEL.fullmatch(text):
         return text
     digest = hashlib.sha256(text.encode()).hexdigest()[:8]

@@ -27,24 +27,15 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CloudTpuSettings:
-    """Where slices come from.
-
-    Attributes:
-        zone: Default zone of gangs.
-        bastion: The bastion's name, and the label of its nodes.
-        endpoint: `host:port` of an emulator; empty for the real service and its default credentials.
-        token: The emulator's.
-        startup_script: Runs on every host at boot; the same constant text for all nodes.
-        rpc_timeout_seconds: Deadline of one call, or of one read with its retries.
-    """
+    """The service, and the settings of all calls to it."""
 
     project: str
-    zone: str
-    bastion: str
-    startup_script: str
-    endpoint: str = ""
-    token: str = ""
-    rpc_timeout_seconds: float = 10.0
+    zone: str  # default zone of gangs
+    bastion: str  # the bastion's name, and the label of its nodes
+    startup_script: str  # runs on every host at boot; the same constant text for all nodes
+    endpoint: str = ""  # `host:port` of an emulator; empty for the real service and its default credentials
+    token: str = ""  # the emulator's
+    rpc_timeout_seconds: float = 10.0  # deadline of one call, or of one read with its retries
 
     @property
     def service(self) -> str:
@@ -53,9 +44,7 @@ class CloudTpuSettings:
 
 
 def make_client(settings: CloudTpuSettings) -> tpu_v2.TpuClient:
-    """The unmodified client, connected to the emulator or the real service. Raises ProvisionerRefused without
-    credentials.
-    """
+    """Connect to the emulator or the real service; raises ProvisionerRefused without credentials."""
     if not settings.endpoint:
         try:
             return tpu_v2.TpuClient()

@@ -1,9 +1,9 @@
 """The results of creations through the Cloud TPU API: how the operations of one zone ended.
 
 Operations are never awaited. A creation is identified by the name of what it makes: a plain node or a queued resource.
-Asking for a failure costs at most one call, and none while a listing shows the thing as creating: a failed creation
-removes it. After a restart, or a creation without an answer, the operation is unknown; then the zone's operations are
-read, one page per question.
+Asking for a failure costs at most one call, and none while a listing shows the thing as creating, because a failed
+creation removes it. After a restart, or a creation without an answer, the operation is unknown; then the zone's
+operations are read, one page per question.
 
 Invariant: memory is bounded, however many creations there are.
 """
@@ -43,12 +43,11 @@ class InternalErrors:
         self._lock = threading.Lock()
 
     def came_up(self, name: str) -> None:
-        """Record a success."""
         with self._lock:
             self._names.pop(name.rpartition("-")[0], None)
 
     def failure(self, name: str, code: int, message: str) -> ProvisionerError:
-        """Why that creation failed, from its google.rpc.Code and message."""
+        """Return why that creation failed, from its google.rpc.Code and message."""
         if code == _INTERNAL and self._are_too_many(name):
             return ProvisionerError(f"{message} (code {code}), repeatedly: this is not a stockout")
         return creation_failure(code, message)
@@ -65,7 +64,7 @@ class InternalErrors:
 
 @dataclass(slots=True)
 class _Creation:
-    """One creation. `own`: this process started it, so it is the newest of its name; otherwise a search found it."""
+    """One creation. `own`: this process started it, so it is the newest of its name. Otherwise a search found it."""
 
     operation: str
     own: bool
@@ -141,7 +140,7 @@ class ZoneCreations:
                 del self._known[name]
 
     def known_failure(self, name: str) -> ProvisionerError | None:
-        """Why that creation failed, as far as known, without asking the API."""
+        """Return why that creation failed, if known, without asking the API."""
         with self._lock:
             creation = self._known.get(name)
             if creation is None or (self._search is not None and not creation.own):
@@ -149,7 +148,7 @@ class ZoneCreations:
             return creation.failure
 
     def failure(self, name: str) -> ProvisionerError | None:
-        """Why that creation failed; at most one call, not retried. Raises ProvisionerUnavailable."""
+        """Return why that creation failed; at most one call, not retried. Raises ProvisionerUnavailable."""
         with self._lock:
             creation, coming, searching = self._known.get(name), name in self._coming, self._search is not None
         done = creation is not None and creation.done

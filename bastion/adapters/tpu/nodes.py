@@ -27,7 +27,7 @@ METADATA_SLICES = "bastion-slices"
 
 
 def node_message(settings: CloudTpuSettings, request: GangRequest) -> tpu_v2.Node:
-    """The message for each node of a gang. It has no `scheduling_config`: a plain node is always on demand."""
+    """Return the message for each node of a gang. It has no `scheduling_config`: a plain node is always on demand."""
     place = request.place
     metadata = {
         "startup-script": settings.startup_script,
@@ -54,18 +54,13 @@ def node_message(settings: CloudTpuSettings, request: GangRequest) -> tpu_v2.Nod
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStatus:
-    """One node. Its run, token and gang are empty, or itself, unless it is ours.
-
-    Attributes:
-        gang: The gang's name: the node's own, or the part before its slice index.
-        num_slices: Number of nodes in the gang.
-    """
+    """One node. Its run, token and gang are empty, or itself, unless it is ours."""
 
     name: str
     run: str
     token: str
-    gang: str
-    num_slices: int
+    gang: str  # the gang's name: the node's own, or the part before its slice index
+    num_slices: int  # of the gang
     state: GangState
     message: str
     labels: Mapping[str, str]
@@ -90,12 +85,12 @@ class ZoneNodes:
         )
 
     def get(self, node_id: str) -> NodeStatus | None:
-        """The node; None if the API says that it does not exist."""
+        """Return the node; None if the API says that it does not exist."""
         node = self._node(node_id)
         return None if node is None else self._status(node)
 
     def list(self) -> Sequence[NodeStatus]:
-        """Our nodes, unordered."""
+        """Return our nodes, unordered."""
         request = tpu_v2.ListNodesRequest(parent=self._location, page_size=PAGE_SIZE)
         nodes = read(
             self._settings,
@@ -106,8 +101,9 @@ class ZoneNodes:
         return [self._status(node) for node in nodes if node.labels.get(LABEL_BASTION) == self._label]
 
     def delete(self, node_id: str) -> None:
-        """Delete a node; success if it is going or gone. Raises ProvisionerRefused for a node without our label, or
-        without permission.
+        """Delete a node; success if it is going or gone.
+
+        Raises ProvisionerRefused for a node without our label, or without permission.
         """
         node = self._node(node_id)
         if node is None or slice_state(node.state) is GangState.DELETING:

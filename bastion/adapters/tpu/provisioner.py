@@ -27,11 +27,7 @@ _BY_QUEUE = (GangState.WAITING, GangState.FAILED, GangState.LOST, GangState.DELE
 
 
 class CloudTpuProvisioner:
-    """Behind the `Provisioner` port; thread-safe.
-
-    Args:
-        client: For tests; default `make_client(settings)`.
-    """
+    """Behind the `Provisioner` port; thread-safe. `client` is for tests."""
 
     def __init__(self, settings: CloudTpuSettings, *, client: tpu_v2.TpuClient | None = None) -> None:
         self._settings = settings
@@ -58,9 +54,7 @@ class CloudTpuProvisioner:
         return self._in(zone).list(zone)
 
     def delete(self, ref: GangRef) -> None:
-        """See the port. Raises ProvisionerRefused for something without our label, or without permission; everything
-        else is still deleted.
-        """
+        """See the port. Raises ProvisionerRefused for a part without our label or permission; the rest still goes."""
         self._in(ref.zone).delete(ref)
 
     def _in(self, name: str) -> _Zone:
@@ -138,7 +132,7 @@ class _Zone:
         self.creations.deleted(ref.name)
 
     def _folded(self, ref: GangRef, queued: QueuedStatus | None, nodes: Mapping[str, NodeStatus]) -> GangStatus:
-        """The status of a gang of which something exists."""
+        """Return the status of a gang of which something exists."""
         state = _raw_state(ref, queued, nodes)
         failure = None
         if queued is not None and state is GangState.FAILED:
@@ -182,7 +176,7 @@ def _is_certain(ref: GangRef, queued: QueuedStatus | None, nodes: Mapping[str, N
 
 
 def _raw_state(ref: GangRef, queued: QueuedStatus | None, nodes: Mapping[str, NodeStatus]) -> GangState:
-    """A gang's state from its parts. If somebody deletes a node, the gang is lost until all of it is going."""
+    """Return a gang's state from its parts. If somebody deletes a node, the gang is lost until all of it is going."""
     if queued is not None and queued.state in _BY_QUEUE:
         return queued.state
     states = {node.state for node in nodes.values()}

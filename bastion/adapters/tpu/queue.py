@@ -31,21 +31,15 @@ _Spec = tpu_v2.QueuedResource.Tpu.NodeSpec
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuedStatus:
-    """One queued resource. Run and token are empty unless it is ours.
-
-    Attributes:
-        state: Regardless of its nodes: READY means ACTIVE.
-        word: The API's name of its state.
-        error: If FAILED: a google.rpc.Code and message.
-    """
+    """One queued resource. Run and token are empty unless it is ours."""
 
     name: str
     run: str
     token: str
     num_slices: int
-    state: GangState
-    word: str
-    error: tuple[int, str] = (0, "")
+    state: GangState  # regardless of its nodes: READY means ACTIVE
+    word: str  # the API's name of its state
+    error: tuple[int, str] = (0, "")  # if FAILED: a google.rpc.Code and message
     message: str
     labels: Mapping[str, str]
 
@@ -70,12 +64,11 @@ class ZoneQueue:
         )
 
     def get(self, name: str) -> QueuedStatus | None:
-        """The queued resource; None if the API says that it does not exist."""
         queued = self._queued(name)
         return None if queued is None else self._status(queued)
 
     def list(self) -> Sequence[QueuedStatus]:
-        """Ours, unordered."""
+        """Return ours, unordered."""
         request = tpu_v2.ListQueuedResourcesRequest(parent=self._location, page_size=PAGE_SIZE)
         found = read(
             self._settings,
@@ -86,8 +79,9 @@ class ZoneQueue:
         return [self._status(queued) for queued in found if self._is_ours(queued)]
 
     def delete(self, name: str) -> bool:
-        """Delete it with its nodes; return whether it existed. Success if it is going, gone, or cannot go yet. Raises
-        ProvisionerRefused for a foreign one, or without permission.
+        """Delete it with its nodes; return whether it existed. Success if it is going, gone, or cannot go yet.
+
+        Raises ProvisionerRefused for a foreign one, or without permission.
         """
         queued = self._queued(name)
         if queued is None:

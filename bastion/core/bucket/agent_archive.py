@@ -1,7 +1,7 @@
 """The worker agent as nodes fetch it: one tar file, named by its own digest.
 
 It holds `manifest.json` and `wheels/`: bastion and every package that the agent needs, for one or several Pythons.
-Imports only the standard library, because interpreters without any other package read it.
+Imports only the standard library, because nodes read it before they have any package.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FORMAT = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Wheel:
-    """One wheel. `name`: lower case with hyphens; `file`: in `wheels/`; `tags`: may exceed those of its file name."""
+    """One wheel. `name` is lower case with hyphens; `file` is in `wheels/`; `tags` may exceed those of `file`."""
 
     name: str
     version: str
@@ -29,9 +29,7 @@ class Wheel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The content of the file. `needs`: required packages; `wheels`: possibly several of one package, for different
-    Pythons.
-    """
+    """The content of the archive. `needs` lists required packages; `wheels` may have one of each per Python."""
 
     version: str
     needs: tuple[str, ...]
@@ -39,17 +37,17 @@ class Manifest:
 
     @property
     def minors(self) -> tuple[int, ...]:
-        """The minor versions of Python 3 that it serves, on the platforms of its wheels."""
+        """Return the minor versions of Python 3 that it serves, on the platforms of its wheels."""
         minors = range(wheel_tags.OLDEST_MINOR, wheel_tags.NEWEST_MINOR + 1)
         return tuple(minor for minor in minors if not self.lacks(minor))
 
     def lacks(self, minor: int, platform: wheel_tags.Platform | None = None) -> tuple[str, ...]:
-        """Required packages without a wheel for that Python (and platform, if given)."""
+        """Return required packages without a wheel for that Python (and platform, if given)."""
         there = {wheel.name for wheel in self.wheels if _suits(wheel, minor, platform)}
         return tuple(name for name in self.needs if name not in there)
 
     def choose(self, minor: int, platform: wheel_tags.Platform) -> tuple[Wheel, ...]:
-        """One wheel of each package that has one for that Python."""
+        """Return one wheel of each package that has one for that Python."""
         chosen = {wheel.name: wheel for wheel in reversed(self.wheels) if _suits(wheel, minor, platform)}
         return tuple(chosen[name] for name in sorted(chosen))
 
@@ -78,7 +76,7 @@ def pythons(minors: Sequence[int]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedAgent:
-    """The file and its manifest; `sha256` is the digest of `archive`."""
+    """The archive and its manifest; `sha256` is the digest of `archive`."""
 
     sha256: str
     archive: bytes

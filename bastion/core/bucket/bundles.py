@@ -1,7 +1,7 @@
-"""Bundles: a user's code as one tar file, named by its own digest, and what it may contain.
+"""Bundles: a user's code as one tar file, named by its own digest, and its allowed content.
 
-`bastion.client.code.bundle` packs, `bastion.agent.code.fetch` unpacks. Secrets are detected by name and by content,
-with few false alarms rather than complete coverage: users bypass a check that stops them without reason.
+Secrets are detected by name and by content, with few false alarms rather than complete coverage: users bypass a check
+that stops them without reason.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class UnsafePath(ValueError):
 
 
 def digest_in(url: str) -> str:
-    """The SHA-256 in a bundle's URL; empty if the URL has another form."""
+    """Return the SHA-256 in a bundle's URL; empty if the URL has another form."""
     match = _URL_OF_BUNDLE.fullmatch(url)
     return match[1] if match else ""
 
@@ -105,7 +105,7 @@ def matches(path: str, patterns: Iterable[str]) -> bool:
 
 
 def secret_by_name(path: str) -> str:
-    """The type of secret that a file's path suggests; empty: none."""
+    """Return the type of secret that a file's path suggests; empty: none."""
     parts = path.lower().split("/")
     if parts[-1] in _HARMLESS_NAMES:
         return ""
@@ -117,7 +117,7 @@ def secret_by_name(path: str) -> str:
 
 
 def secret_in(data: bytes) -> str:
-    """The type of secret in a file's bytes; empty: no known one."""
+    """Return the type of secret in a file's bytes; empty: no known one."""
     for secret_type, hints, pattern in _SECRET_CONTENTS:
         if any(hint in data for hint in hints) and re.search(pattern, data):
             return secret_type
@@ -125,10 +125,9 @@ def secret_in(data: bytes) -> str:
 
 
 def check_path(path: str) -> str:
-    """The path of an archive's entry without `.` and doubled slashes; empty: the folder itself.
+    """Return the path of an archive's entry without `.` and doubled slashes; empty: the folder itself.
 
-    Raises:
-        UnsafePath: It is absolute, contains `..`, or no file system could hold it.
+    Raises UnsafePath if it is absolute, contains `..`, or no file system could hold it.
     """
     parts = [part for part in path.split("/") if part not in ("", ".")]
     if path.startswith("/"):
@@ -143,12 +142,9 @@ def check_path(path: str) -> str:
 
 
 def check_link(path: str, target: str) -> None:
-    """Refuses a symbolic link whose target, as written, is not below the unpacked folder.
+    """Refuse a symbolic link whose target, as written, is empty or not below the unpacked folder; raises UnsafePath.
 
     A link through another link may still lead out; the caller checks the real target.
-
-    Raises:
-        UnsafePath: The target is outside or empty.
     """
     if not target or "\0" in target:
         raise UnsafePath("has no target")

@@ -8,7 +8,7 @@ GAP = "gap"
 
 
 def missing(lost_bytes: int | None, reason: str) -> str:
-    """The text of a gap. `lost_bytes` None: unknown."""
+    """Return the text of a gap; `lost_bytes` None means unknown."""
     amount = "an unknown number of" if lost_bytes is None else str(lost_bytes)
     return f"{amount} bytes of output are missing here: {reason}"
 
@@ -18,7 +18,7 @@ def gap_line(text: str, *, at: float) -> bytes:
 
 
 def last_instant(text: bytes) -> float:
-    """The instant of a segment's last line; 0 if the line is not ours."""
+    """Return the instant of a segment's last line; 0 if the line is not ours."""
     line = text.rstrip(b"\n").rpartition(b"\n")[2]
     try:
         return from_rfc3339(line.split(b" ", 1)[0].decode("ascii"))

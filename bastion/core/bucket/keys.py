@@ -1,6 +1,6 @@
 """Keys of the bucket, relative to the bastion's ROOT (contract: `docs/reference/bucket-format.md`).
 
-Only this module spells keys; it checks names from outside first.
+Only this module spells keys. It checks names from outside first.
 """
 
 from __future__ import annotations
@@ -52,20 +52,16 @@ _RUN = re.compile(r"(?P<uid>[a-z2-7]{10})-(?P<attempt>[1-9][0-9]{0,5}|cleanup)")
 
 
 def is_vital(key: str) -> bool:
-    """Whether jobs cannot start, end or be cancelled without this key: it may use a disk's reserve."""
+    """Whether jobs cannot start, end or be cancelled without this key. Such a key may use a disk's reserve."""
     return not key.startswith(_BULK)
 
 
 def check_job_name(name: str, *, bastion: str, new: bool = False) -> None:
-    """Refuses a name that is not safe as a key, a log and a folder.
+    """Refuse a name that is not safe as a key, a log and a folder; raises InvalidSpec.
 
     Args:
-        name: The job's name, which is also its object's name.
         bastion: The bastion's own name; its logs are beside the jobs'.
-        new: Whether we create it; more names are read than created.
-
-    Raises:
-        InvalidSpec: It breaks a rule.
+        new: Whether we create the job; more names are read than created.
     """
     if not isinstance(name, str) or not name:
         raise InvalidSpec("the job has no name; give it one with --name")
@@ -98,7 +94,7 @@ def is_plain_name(name: str) -> bool:
 
 
 def key_name(name: str) -> str:
-    """The name for keys about a job: its own if safe, otherwise `sha256-<hex>`."""
+    """Return the name for keys about a job: its own if safe, otherwise `sha256-<hex>`."""
     if is_plain_name(name) and not name.startswith("sha256-"):
         return name
     return "sha256-" + hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()
@@ -109,14 +105,14 @@ def is_uid(text: str) -> bool:
 
 
 def job_uid(root: str, name: str, generation: int) -> str:
-    """The uid of the job whose first object has that generation: 10 characters of base32."""
+    """Return the uid of the job whose first object has that generation: 10 characters of base32."""
     digest = hashlib.sha256(f"{root}\n{name}\n{generation}".encode()).digest()
     return base64.b32encode(digest)[:10].decode().lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One attempt of one job: `<uid>-<attempt>`; 0 is the run of the cleanup command."""
+    """One attempt of one job: `<uid>-<attempt>`. 0 is the run of the cleanup command."""
 
     uid: str
     attempt: int
@@ -126,7 +122,7 @@ class Run:
 
     @staticmethod
     def parse(text: str) -> Run | None:
-        """The run in a part of a key; None if it is not one of ours."""
+        """Return the run in a part of a key; None if it is not one of ours."""
         match = _RUN.fullmatch(text)
         if match is None:
             return None
@@ -151,17 +147,17 @@ def complete(job: str) -> str:
 
 
 def former_result(job: str, uid: str) -> str:
-    """The key of an earlier job's result; no job name contains the separator."""
+    """Return the key of an earlier job's result; no job name contains the separator."""
     return f"{JOBS_COMPLETE}{job}~{uid}"
 
 
 def former_result_before(job: str, uid: str) -> str:
-    """Its key in versions up to 0.1.0; another job may have that name."""
+    """Return that key in versions up to 0.1.0; another job may have that name."""
     return f"{JOBS_COMPLETE}{job}.{uid}"
 
 
 def job_of_result(name: str) -> str:
-    """The job of the result with that name under `jobs/complete/`, the newest or a former one."""
+    """Return the job of the result with that name under `jobs/complete/`, the newest or a former one."""
     return name.partition("~")[0]
 
 
@@ -186,7 +182,7 @@ def beat(run: str, host: int) -> str:
 
 
 def log(job: str) -> str:
-    """The bastion's log of a job; also the daemon's own, by the bastion's name."""
+    """Return the bastion's log of a job; also the daemon's own, by the bastion's name."""
     return f"logs/{job}"
 
 
@@ -203,7 +199,7 @@ def log_segments(job: str, run: str, host: int, *, source: LogSource = "worker")
 
 
 def log_segment(job: str, run: str, host: int, seq: int, *, source: LogSource = "worker") -> str:
-    """The sequence number has ten digits, so that key order is line order."""
+    """Return a segment's key. The sequence number has ten digits, so that key order is line order."""
     return f"{log_segments(job, run, host, source=source)}{seq:010d}"
 
 
@@ -216,7 +212,7 @@ def project_history(project: str, day: str) -> str:
 
 
 def former_quota(written_at: float, generation: int) -> str:
-    """The key of a replaced quota file, from its creation time (seconds since the epoch) and its generation."""
+    """Return the key of a replaced quota file. `written_at` is in seconds since the epoch."""
     moment = datetime.fromtimestamp(written_at, timezone.utc).strftime("%Y%m%dT%H%M%SZ")
     return f"{FORMER_QUOTAS}{moment}-{generation}.config"
 
@@ -226,7 +222,7 @@ def gang(run: str) -> str:
 
 
 def agent_file(sha256: str) -> str:
-    """The agent with its packages, as one tar file with that digest."""
+    """Return the key of the agent with its packages, as one tar file with that digest."""
     return f"agents/{sha256}/agent.tar"
 
 
@@ -239,10 +235,10 @@ def bundle(sha256: str) -> str:
 
 
 def outputs(job: str, uid: str, host: int) -> str:
-    """A host's stored outputs; `bastion.core.bucket.outputs` defines the names below."""
+    """Return the prefix of a host's stored outputs; `bastion.core.bucket.outputs` defines the names below."""
     return f"outputs/{job}/{uid}/worker-{host}/"
 
 
 def output_shared(job: str, uid: str) -> str:
-    """A shared folder for programs whose hosts write to one place."""
+    """Return the folder for programs whose hosts write to one place."""
     return f"outputs/{job}/{uid}/shared"

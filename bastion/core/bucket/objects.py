@@ -16,24 +16,17 @@ _RESERVED_PREFIX = ".well-known/acme-challenge/"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObjectMeta:
-    """One object's metadata.
+    """One object's metadata."""
 
-    Attributes:
-        key: Relative to the store's root.
-        size: Bytes.
-        generation: Positive and new for every change of the content.
-        updated: Seconds since the epoch by the store's clock; from `ObjectStore.get` possibly rounded down to the
-            second.
-    """
-
-    key: str
-    size: int
-    generation: int
+    key: str  # relative to the store's root
+    size: int  # bytes
+    generation: int  # positive and new for every change of the content
+    # Seconds since the epoch by the store's clock; from `ObjectStore.get` possibly rounded down to the second.
     updated: float
 
 
 def check_key(key: str) -> None:
-    """Refuses a key that no store could hold; raises ValueError."""
+    """Refuse a key that no store could hold; raises ValueError."""
     if not key:
         raise ValueError("an object's key must not be empty")
     if key in _RESERVED or key.startswith(_RESERVED_PREFIX):
@@ -51,7 +44,7 @@ def can_begin_key(prefix: str) -> bool:
 
 
 def check_read_size(shown: str, size: int, max_bytes: int) -> None:
-    """Refuses to read more bytes of an object than its reader asked for; raises ObjectTooLarge."""
+    """Refuse to read more than `max_bytes` of an object; raises ObjectTooLarge."""
     if size > max_bytes:
         raise ObjectTooLarge(f"{shown} has {size} bytes to read; the maximum is {max_bytes}")
 

@@ -21,7 +21,7 @@ from bastion.core.errors import InvalidDocument
 MANIFEST_PREFIX = "manifest-"
 _MANIFEST = re.compile(MANIFEST_PREFIX + r"(?P<seq>[0-9]{10})")
 _OBJECT = re.compile(r"(?P<seq>[0-9]{10})/[^\0\r\n]+")
-# Number of kept manifests: the one before the last stays complete whatever happens to the last.
+# Number of kept manifests: the one before the last stays complete if the last one fails.
 _KEPT = 2
 # A longer path, or one with characters that no key may have, is stored under its digest.
 _NAME_MAX_BYTES = 512
@@ -55,7 +55,7 @@ class Part(_Model):
 
 
 class StoredFile(_Model):
-    """One file: its parts in order. `mode`: permission bits; `mtime_ns`: last change, by the host's clock."""
+    """One file: its parts in order. `mode` has the permission bits; `mtime_ns` is by the host's clock."""
 
     mode: int = Field(ge=0, le=0o777)
     mtime_ns: int
@@ -67,7 +67,7 @@ class StoredFile(_Model):
 
 
 class Manifest(_Model):
-    """An output folder at one time. `folders`: all of them; `links`: symbolic links, with targets below the folder."""
+    """An output folder at one time. `folders` has all of them; `links` are symbolic links within the folder."""
 
     format: int = 1
     run: str
@@ -107,7 +107,7 @@ class Manifest(_Model):
 
 
 def read(data: bytes) -> Manifest:
-    """Parses a manifest; raises InvalidDocument if it is not one."""
+    """Parse a manifest; raises InvalidDocument if it is not one."""
     try:
         documents.loads(
             data, max_bytes=limits.OUTPUT_MANIFEST_MAX_BYTES, max_values=limits.OUTPUT_MANIFEST_MAX_VALUES
@@ -122,21 +122,19 @@ def manifest_name(seq: int) -> str:
 
 
 def seq_of_manifest(name: str) -> int | None:
-    """The number in a manifest's name; None if it is not one."""
+    """Return the number in a manifest's name; None if it is not one."""
     found = _MANIFEST.fullmatch(name)
     return int(found["seq"]) if found else None
 
 
 def seq_of_object(name: str) -> int | None:
-    """The number of the sync that stored the object; None if no sync did."""
+    """Return the number of the sync that stored the object; None if no sync did."""
     found = _OBJECT.fullmatch(name)
     return int(found["seq"]) if found else None
 
 
 def object_name(folder: str, seq: int, path: str, part: int, parts: int) -> str:
-    """The name of part `part` (from 0) of a file, unique within its sync. `folder`, of `keys.outputs`, limits its
-    length.
-    """
+    """Return the name of part `part` (from 0) of a file, unique within its sync. `folder` limits its length."""
     fits = len(f"{folder}{path}".encode()) <= _NAME_MAX_BYTES and not re.search(r"[\0\r\n]", path)
     # Files with several parts have their own folder, so that no file name equals a part's name.
     if parts == 1:
@@ -154,7 +152,7 @@ def is_complete(manifest: Manifest, sizes: Mapping[str, int]) -> bool:
 
 
 def to_keep(manifests: Sequence[Manifest]) -> list[Manifest]:
-    """The newest complete manifests, and the newest of an earlier run, with which every host of a run begins."""
+    """Return the newest complete manifests, and the newest of an earlier run, with which every host of a run begins."""
     newest = sorted(manifests, key=lambda manifest: manifest.seq, reverse=True)
     if not newest:
         return []
@@ -164,7 +162,7 @@ def to_keep(manifests: Sequence[Manifest]) -> list[Manifest]:
 
 
 def of_run(run: str, job: str, host: int) -> str:
-    """The folder of a host's outputs, for any run of the job; raises ValueError if `run` is not a run."""
+    """Return the folder of a host's outputs, for any run of the job; raises ValueError if `run` is not a run."""
     parsed = keys.Run.parse(run)
     if parsed is None:
         raise ValueError(f"{run!r} is not a run")

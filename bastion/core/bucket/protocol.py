@@ -1,7 +1,7 @@
 """The protocol between the daemon and the hosts of an attempt: orders, claims, reports.
 
-The daemon writes the order (and closes claims), worker 0 of slice 0 creates the claim, each host writes its report. All
-are small JSON documents; unknown fields are ignored, so that neighboring versions understand each other.
+The daemon writes the order (and closes claims), worker 0 of slice 0 creates the claim, each host writes its report.
+Unknown fields are ignored, so that neighboring versions understand each other.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ D = TypeVar("D", bound=_Document)
 
 
 def read(model: type[D], data: bytes) -> D:
-    """Parses an order, claim, report or agent arguments; raises InvalidDocument if it is not such a document."""
+    """Parse an order, claim, report or agent arguments; raises InvalidDocument if it is not such a document."""
     try:
         documents.loads(data)  # bounded, no duplicate keys; the model below then parses in JSON mode
         return model.model_validate_json(data)
@@ -37,42 +37,28 @@ def read(model: type[D], data: bytes) -> D:
 
 
 class AgentArguments(_Document):
-    """What an agent needs before it can read the bucket; comes in the node's metadata or in a file.
+    """The arguments of an agent that cannot read the bucket yet, from the node's metadata or a file."""
 
-    Attributes:
-        root: The bastion's ROOT as a URL.
-        job: The job's name, for the log keys.
-        token: The attempt's run token, written into the claim.
-        slice_index: Replica of this node, from 0; None: the agent asks its platform.
-        num_slices: Replicas of the job.
-        hosts_per_slice: Hosts of one node; host i of the job is `slice_index * hosts_per_slice + worker`.
-        accelerator_type: `v4-32`; empty on the bastion's own host.
-        devices_per_host: JAX devices of one host; 0 on the bastion's own host.
-        raw_log: Key of an object that also gets the raw output (jobs without a slice), or empty.
-        poll_seconds, beat_seconds: Intervals for reading orders and claims, and for heartbeats.
-        order_lost_seconds: Stop the command after this long without reading the order; 0: never.
-        interpreter: Python for commands of hosts that share our file system; otherwise empty.
-        agent: Digest of the agent to fetch (`keys.agent_file`); empty: none.
-        power_off_seconds: A node whose command has ended powers itself off after this long without a sign of the
-            daemon; 0: never.
-    """
-
-    root: str
+    root: str  # the bastion's ROOT as a URL
     bastion: str
-    job: str
+    job: str  # the job's name, for the log keys
     run: str
-    token: str
+    token: str  # the attempt's run token, written into the claim
+    # Replica of this node, from 0; None: the agent asks its platform.
     slice_index: int | None = Field(default=None, ge=0)
-    num_slices: int = Field(default=1, ge=1)
+    num_slices: int = Field(default=1, ge=1)  # replicas of the job
+    # Hosts of one node; host i of the job is `slice_index * hosts_per_slice + worker`.
     hosts_per_slice: int = Field(default=1, ge=1)
-    accelerator_type: str = ""
-    devices_per_host: int = Field(default=0, ge=0)
-    raw_log: str = ""
+    accelerator_type: str = ""  # `v4-32`; empty on the bastion's own host
+    devices_per_host: int = Field(default=0, ge=0)  # JAX devices of one host; 0 on the bastion's own host
+    raw_log: str = ""  # key of an object that also gets the raw output (jobs without a slice), or empty
+    # Intervals for reading orders and claims, and for heartbeats.
     poll_seconds: float = 5.0
     beat_seconds: float = 30.0
-    order_lost_seconds: float = 0.0
-    interpreter: str = ""
-    agent: str = ""
+    order_lost_seconds: float = 0.0  # stop the command after this long without reading the order; 0: never
+    interpreter: str = ""  # Python for commands of hosts that share our file system; otherwise empty
+    agent: str = ""  # digest of the agent to fetch (`keys.agent_file`); empty: none
+    # A node whose command has ended powers itself off after this long without a sign of the daemon; 0: never.
     power_off_seconds: float = Field(default=0.0, ge=0)
 
 
@@ -85,41 +71,27 @@ class OrderAction(str, Enum):
 
 
 class Order(_Document):
-    """`runs/<run>/order`: what the hosts of this attempt do now. A stop order keeps the run's fields.
-
-    Attributes:
-        command: One bash command line, run as `bash -c`.
-        env: The spec's variables; the agent's own take precedence.
-        reason: Why to stop, for the logs and the report.
-        grace_seconds: From SIGTERM to SIGKILL.
-        try_number: Of this attempt; a lower one than seen is ignored, except to stop.
-        code: URL of the user's code, a tar file; empty: none.
-        code_sha256: Its digest; empty: not checked.
-        setup: Command line to run once before the command; None: the default one, empty: none.
-        output_dir: Folder below the working directory whose content is stored; empty: none.
-        output_sync: The stored content that a host begins with: "each" its own, "worker0" that of host 0.
-        proxy: What the encrypting storage proxy encrypts; empty: no proxy.
-    """
+    """`runs/<run>/order`: what the hosts of this run do now. A stop order keeps the run's fields."""
 
     model_config = ConfigDict(frozen=True, strict=False, extra="ignore")
 
     run: str
     action: OrderAction
-    command: str = ""
-    env: dict[str, str] = Field(default_factory=dict)
+    command: str = ""  # one bash command line, run as `bash -c`
+    env: dict[str, str] = Field(default_factory=dict)  # the spec's variables; the agent's own take precedence
     job: str = ""
     user_id: str = ""
     project_id: str = ""
-    reason: str = ""
-    grace_seconds: float = 30.0
-    try_number: int = Field(default=1, ge=1)
+    reason: str = ""  # why to stop, for the logs and the report
+    grace_seconds: float = 30.0  # from SIGTERM to SIGKILL
+    try_number: int = Field(default=1, ge=1)  # of this attempt; a lower one than seen is ignored, except to stop
     max_tries: int = Field(default=1, ge=1)
-    code: str = ""
-    code_sha256: str = ""
-    setup: str | None = None
-    output_dir: str = ""
-    output_sync: str = "each"
-    proxy: str = ""
+    code: str = ""  # URL of the user's code, a tar file; empty: none
+    code_sha256: str = ""  # its digest; empty: not checked
+    setup: str | None = None  # command line to run once before the command; None: the default one, empty: none
+    output_dir: str = ""  # folder below the working directory whose content is stored; empty: none
+    output_sync: str = "each"  # the stored content that a host begins with: "each" its own, "worker0" that of host 0
+    proxy: str = ""  # what the encrypting storage proxy encrypts; empty: no proxy
 
 
 class Claim(_Document):
@@ -153,28 +125,24 @@ class HostPhase(str, Enum):
 
 
 class Report(_Document):
-    """`runs/<run>/reports/<i>`: written by host i on every change, for a checkpoint alone less often
-    (`limits.CHECKPOINT_REPORT_SECONDS`).
+    """`runs/<run>/reports/<i>`: the state of host i, written on every change.
 
-    Attributes:
-        token: The run token of the host; the daemon ignores a report with another one.
-        exit_code: The command's, 128 + n for signal n; None until it ended.
-        error: One of `bastion.core.bucket.host_errors`, or empty.
-        started_at, ended_at: RFC 3339 by the host's clock; never compared with another clock.
-        checkpointed_at: Last touch of the checkpoint file, by the same clock, not before `started_at`; empty if none.
+    A new checkpoint alone is reported less often (`limits.CHECKPOINT_REPORT_SECONDS`).
     """
 
     model_config = ConfigDict(frozen=True, strict=False, extra="ignore")
 
     run: str
     host: int = Field(ge=0)
-    token: str
+    token: str  # the run token of the host; the daemon ignores a report with another one
     boot_id: str = ""
     phase: HostPhase
-    exit_code: int | None = None
-    error: str = ""
+    exit_code: int | None = None  # the command's, 128 + n for signal n; None until it ended
+    error: str = ""  # one of `bastion.core.bucket.host_errors`, or empty
     message: str = ""
+    # RFC 3339 by the host's clock; never compared with another clock.
     started_at: str = ""
     ended_at: str = ""
+    # Last touch of the checkpoint file, by the same clock, not before `started_at`; empty if none.
     checkpointed_at: str = ""
     try_number: int = Field(default=1, ge=1)

@@ -1,7 +1,7 @@
 """Wheel tags that an interpreter can use (`cp311-abi3-manylinux_2_34_x86_64`).
 
-Imports only the standard library, because interpreters without any other package read it. On Linux the answers equal
-pip's, for CPython with the usual ABI.
+Imports only the standard library, because nodes read it before they have any package. On Linux the answers equal pip's,
+for CPython with the usual ABI.
 """
 
 from __future__ import annotations
@@ -16,9 +16,7 @@ _OLD_MANYLINUX = {"manylinux1": (2, 5), "manylinux2010": (2, 12), "manylinux2014
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Platform:
-    """An interpreter's platform. `system`: `linux` or `darwin`; `machine`: `x86_64`, ...; `glibc`: None for another C
-    library.
-    """
+    """An interpreter's platform: `linux` or `darwin`, and its machine. `glibc` is None with another C library."""
 
     system: str
     machine: str
@@ -26,7 +24,7 @@ class Platform:
 
 
 def expand(tag: str) -> list[str]:
-    """The single tags of a compressed one (`py2.py3-none-any` is two); empty if it is not a tag."""
+    """Return the single tags of a compressed one (`py2.py3-none-any` is two); none if it is not a tag."""
     pieces = tag.split("-")
     if len(pieces) != 3:
         return []

@@ -45,7 +45,7 @@ _OTHER_HOST = re.compile(
 
 
 def defaults(given: Mapping[str, str]) -> dict[str, str]:
-    """Variables besides the proxy's address and its bundle; values in `given`, the client's environment, stay."""
+    """Return variables besides the proxy's address and its bundle; values in `given`, the client's environment, win."""
     return {
         _RETRIES: given.get(_RETRIES, "0"),
         FSSPEC: _trusting_environment(given.get(FSSPEC, "")),
@@ -74,7 +74,7 @@ def split_exemptions(value: str) -> list[str]:
 
 
 def _trusting_environment(given: str) -> str:
-    """The settings of fsspec plus the one that makes gcsfs use `https_proxy`."""
+    """Return the settings of fsspec plus the one that makes gcsfs use `https_proxy`."""
     settings = _settings(given)
     if settings is None:
         return given  # fsspec reports the error

@@ -1,7 +1,7 @@
 """The key mapping: which objects the encrypting proxy encrypts, and under which keys.
 
-The proxy's environment, job specs and the flag of `launch` share one format, `BUCKET[/PREFIX]:KEY,...`. A malformed
-mapping is refused: a proxy that misreads it would store plaintext.
+The proxy's environment, job specs and `launch` share one format, `BUCKET[/PREFIX]:KEY,...`. A malformed mapping is
+refused, because a proxy that misreads it would store plaintext.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 class MappedPrefix:
     """Objects of a bucket whose names share a prefix and a key (its full name in the key service).
 
-    `prefix` works as in Cloud Storage: `ckpt` also matches `ckpt2/x`, `ckpt/` does not. Empty: the whole bucket.
+    `prefix` works as in Cloud Storage: `ckpt` also matches `ckpt2/x`, `ckpt/` does not. Empty is the whole bucket.
     """
 
     bucket: str
@@ -48,14 +48,14 @@ class KeyMapping:
         return any(entry.bucket == bucket for entry in self.entries)
 
     def overlapping(self, bucket: str, folder: str) -> MappedPrefix | None:
-        """An entry for objects below the folder, which ends in a slash; None if there is none."""
+        """Return an entry for objects below the folder, which ends in a slash; None if there is none."""
         for entry in self.entries:
             if entry.bucket == bucket and (folder.startswith(entry.prefix) or entry.prefix.startswith(folder)):
                 return entry
         return None
 
     def key_for(self, bucket: str, name: str) -> str | None:
-        """The key of an object, by its longest prefix; None: stored unencrypted."""
+        """Return the key of an object, by its longest prefix; None: stored unencrypted."""
         for entry in self.entries:
             if entry.bucket == bucket and name.startswith(entry.prefix):
                 return entry.key
@@ -63,13 +63,10 @@ class KeyMapping:
 
     @classmethod
     def parse(cls, text: str, *, called: str = MAPPING) -> KeyMapping:
-        """Parses `bucket[/prefix]:KEY,...`; a prefix may contain colons, but no comma.
+        """Parse `bucket[/prefix]:KEY,...`; a prefix may contain colons, but no comma.
 
-        Args:
-            called: The text's origin, for the message.
-
-        Raises:
-            Refused: An entry is malformed, or a bucket and prefix appear twice.
+        `called` is the text's origin, for the message. Raises Refused if an entry is malformed, or a bucket and prefix
+        appear twice.
         """
         entries: list[MappedPrefix] = []
         seen: set[tuple[str, str]] = set()

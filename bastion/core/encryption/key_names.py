@@ -23,7 +23,7 @@ def is_version(version: str) -> bool:
 
 
 def check_key_name(name: str) -> str:
-    """Returns the name; raises Refused if it is not the full name of a key."""
+    """Return the name; raises Refused if it is not the full name of a key."""
     if not is_key_name(name):
         raise Refused(f"{name[:300]!r} is not a valid key name; write {FORM}")
     return name

@@ -1,7 +1,7 @@
 """`jobs/user_states/<job>`: a user's request to cancel a job.
 
 `status` and `metadata` are the contract: other clients write the bare status or both keys, and build an object from
-exactly these two. Ours adds who asked, when, and for which uid, under `metadata`.
+exactly these two. Ours adds under `metadata` who asked, when, and for which uid.
 """
 
 from __future__ import annotations
@@ -27,16 +27,15 @@ class CancelRequest:
 
 
 def to_bytes(*, by: str, at: str, uid: str = "") -> bytes:
-    """A cancel request; without `uid`, for the job of that name that was queued before `at` (RFC 3339)."""
+    """Make a cancel request; without `uid` it is for the job of that name that was queued before `at` (RFC 3339)."""
     metadata = {"by": by, "at": at} | ({"uid": uid} if uid else {})
     return documents.dumps({"status": Status.CANCELLING.value, "metadata": metadata})
 
 
 def read(data: bytes) -> CancelRequest:
-    """Reads a request: ours, one with its keys at the top level (older versions), another client's, or a plain status.
+    """Read a request: ours, one with its keys at the top level (older versions), another client's, or a bare status.
 
-    Raises:
-        InvalidDocument: It is none of them.
+    Raises InvalidDocument if it has none of these forms.
     """
     text = data.strip().decode("utf-8", "replace")
     if text.upper() == Status.CANCELLING.value:

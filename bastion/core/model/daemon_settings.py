@@ -1,7 +1,7 @@
 """`config/daemon.toml`: from an operator's bytes to `Provisioning`, or to a list of all problems.
 
-A missing value is reported with the command that finds it. Unknown keys are problems: a misspelled one would silently
-get its default.
+A problem with a missing value names the command that finds the value. Unknown keys are problems, because a misspelled
+key would get its default.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class _Table(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
 
 
-class _Family(_Table):
+class _ResourceType(_Table):
     zones: _Zones | None = None
     network: _Text | None = None
     subnetwork: _Text | None = None
@@ -83,8 +83,8 @@ class _File(_Table):
     project: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9.:-]{0,99}$")]
     endpoint: Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9.-]+:[0-9]{1,5})?$")] = ""
     token_file: _Text = ""
-    defaults: _Family = _Family()
-    types: dict[str, _Family] = Field(default_factory=dict)
+    defaults: _ResourceType = _ResourceType()
+    types: dict[str, _ResourceType] = Field(default_factory=dict)
     tiers: Annotated[list[_Tier], Field(min_length=1, max_length=16)]
     grace: _Grace = _Grace()
     budgets: _Budgets = _Budgets()
@@ -111,7 +111,7 @@ class SettingsError(InvalidDocument):
 
 
 def load(data: bytes) -> Provisioning:
-    """Reads and checks a settings file; raises SettingsError if it has problems."""
+    """Read and check a settings file; raises SettingsError."""
     text, document = _parse(data)
     reader = _Reader(document, Lines(text))
     file = reader.file()
@@ -153,7 +153,7 @@ class _Reader:
             for detail in error.errors():
                 self._add_form(detail["type"], detail["loc"], detail["msg"])
             file = None
-        self._families()
+        self._resource_types()
         self._reservations()
         return file
 
@@ -170,7 +170,6 @@ class _Reader:
         )
 
     def _add_form(self, problem_type: str, place: tuple[str | int, ...], message: str) -> None:
-        """Adds one finding of the schema check, in our terms."""
         path = _in_the_file(place, self._document, missing=problem_type == "missing")
         name = _shown(path)
         last = next((str(part) for part in reversed(path) if isinstance(part, str)), "")
@@ -186,12 +185,12 @@ class _Reader:
             self._problem(f"{name} is not valid: {message[0].lower()}{message[1:]}", *path, find=last)
 
     def _tables(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """`[defaults]` under "", and the tables of the resource types."""
+        """Yield `[defaults]` under "", then the tables of the resource types."""
         types = self._document.get("types")
         entries = {"": self._document.get("defaults"), **(types if isinstance(types, dict) else {})}
         return ((name, table) for name, table in entries.items() if isinstance(table, dict))
 
-    def _families(self) -> None:
+    def _resource_types(self) -> None:
         tables = dict(self._tables())
         defaults = tables.pop("", {})
         served = instance_types.served_types()
@@ -260,8 +259,8 @@ def _shown(path: tuple[str | int, ...]) -> str:
 
 def _known_keys(path: tuple[str | int, ...]) -> list[str]:
     tables: dict[str, type[_Table]] = {
-        "defaults": _Family,
-        "types": _Family,
+        "defaults": _ResourceType,
+        "types": _ResourceType,
         "tiers": _Tier,
         "grace": _Grace,
         "budgets": _Budgets,
@@ -274,7 +273,7 @@ def known_keys() -> list[str]:
     """Every key, for the reference: `defaults.zones`, `tiers.model`, ..."""
     return [
         *(name for name in _File.model_fields),
-        *(f"defaults.{name}" for name in _Family.model_fields),
+        *(f"defaults.{name}" for name in _ResourceType.model_fields),
         *(f"tiers.{name}" for name in _Tier.model_fields),
         *(f"grace.{name}" for name in _Grace.model_fields),
         *(f"budgets.{name}" for name in _Budgets.model_fields),
@@ -288,7 +287,7 @@ def _texts(value: object) -> list[str]:
 def _provisioning(file: _File) -> Provisioning:
     resource_types = {}
     for resource_type in instance_types.served_types():
-        own = file.types.get(resource_type, _Family())
+        own = file.types.get(resource_type, _ResourceType())
         zones = own.zones or file.defaults.zones
         if not zones:
             continue

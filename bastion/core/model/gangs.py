@@ -30,88 +30,60 @@ class CapacityModel(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """Where and as what a gang is created. A run's intent stores it, because settings may change later.
+    """The place of a gang. A run's intent stores it, because settings may change later."""
 
-    Attributes:
-        zone: Empty: the provisioner's own.
-        reservation: Name of the reservation of a `RESERVED` gang.
-        network, subnetwork: Empty for the project's defaults.
-        external_ips: Whether hosts get external addresses; without them the subnetwork needs Private Google Access.
-        service_account: E-mail address of the hosts' identity; empty for the project's default.
-        runtime_version: Software version of the nodes; empty for the instance type's own.
-    """
-
-    zone: str = ""
+    zone: str = ""  # empty: the provisioner's own
     model: CapacityModel = CapacityModel.ON_DEMAND
-    reservation: str = ""
+    reservation: str = ""  # name of the reservation of a `RESERVED` gang
+    # Empty for the project's defaults.
     network: str = ""
     subnetwork: str = ""
+    # Whether hosts get external addresses; without them the subnetwork needs Private Google Access.
     external_ips: bool = True
-    service_account: str = ""
-    runtime_version: str = ""
+    service_account: str = ""  # e-mail address of the hosts' identity; empty for the project's default
+    runtime_version: str = ""  # software version of the nodes; empty for the instance type's own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangRef:
-    """What a provisioner needs to look up or delete a gang, also after a restart.
+    """The identity of a gang, also after a restart."""
 
-    Attributes:
-        name: `b-<run>`; at most 63 characters, including a node's suffix.
-        zone: Empty: the provisioner's own.
-        num_slices: A gang is gone only when none of its slices exists.
-    """
-
-    name: str
-    zone: str = ""
-    num_slices: int = 1
+    name: str  # `b-<run>`; at most 63 characters, including a node's suffix
+    zone: str = ""  # empty: the provisioner's own
+    num_slices: int = 1  # a gang is gone only when none of its slices exists
 
     def node(self, slice_index: int) -> str:
-        """The node name of a slice: the gang's name, with `-<index>` if there are several slices."""
+        """Return the node name of a slice: the gang's name, with `-<index>` if there are several slices."""
         return self.name if self.num_slices == 1 else f"{self.name}-{slice_index}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangRequest:
-    """One gang to create.
-
-    Attributes:
-        bastion: The bastion's name, a label; only gangs with it are listed or deleted.
-        run: `<uid>-<attempt>`, a label.
-        token: The attempt's random run token; proves that a gang of this name is ours.
-        accelerator_type: Of each slice in the Cloud TPU API's spelling, `v4-32`; empty for the bastion's own host.
-        place: Its zone is the ref's; its runtime version is not empty for slices.
-        valid_until_seconds: How long the request may wait for capacity; None: no limit.
-        agent_arguments: JSON for the agents of all hosts (`bastion.core.bucket.protocol.AgentArguments`).
-    """
+    """One gang to create."""
 
     ref: GangRef
-    bastion: str
-    run: str
-    token: str
-    accelerator_type: str
-    place: Place = field(default_factory=Place)
-    valid_until_seconds: float | None = None
-    agent_arguments: str
+    bastion: str  # the bastion's name, a label; only gangs with it are listed or deleted
+    run: str  # `<uid>-<attempt>`, a label
+    token: str  # the run's random token; proves that a gang of this name is ours
+    accelerator_type: str  # of each slice, `v4-32`; empty for the bastion's own host
+    place: Place = field(default_factory=Place)  # its zone is the ref's; its runtime version is not empty for slices
+    valid_until_seconds: float | None = None  # how long the request may wait for capacity; None: no limit
+    agent_arguments: str  # JSON for the agents of all hosts (`bastion.core.bucket.protocol.AgentArguments`)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangStatus:
-    """One gang as the provisioner reports it.
-
-    Attributes:
-        waiting: If it waits: the API's state name, for example `WAITING_FOR_RESOURCES`.
-        failure: If it is `FAILED`: the cause (a `bastion.core.model.job_record.Cause` value) and the API's message.
-        message: For people: health, or why it was lost.
-        nodes: State of each existing node by name (`GangRef.node`); empty if the gang is one piece.
-    """
+    """One gang as the provisioner reports it."""
 
     ref: GangRef
     run: str
     token: str
     state: GangState
-    waiting: str = ""
+    waiting: str = ""  # if it waits: the API's state name, such as `WAITING_FOR_RESOURCES`
+    # If it is `FAILED`: the cause (a `bastion.core.model.job_record.Cause` value) and the API's message.
     failure: tuple[str, str] | None = None
-    message: str = ""
+    message: str = ""  # for people: health, or why it was lost
+    # State of each existing node by name (`GangRef.node`); empty if the gang is one piece.
     nodes: Mapping[str, GangState] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
 

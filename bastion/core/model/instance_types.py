@@ -1,8 +1,8 @@
 """Instance types: `tpu-v4-32` in hosts, chips, JAX devices and units of quota.
 
-`accelerators.csv` lists every type of the Cloud TPU API (v2 to v6e). It also lists TPU7x and GPUs, so that a refusal
-can name them. A resource type is the prefix of the type's name; its unit is the number in the name (TensorCores for
-v2-v4 and v5p, chips for v5litepod and v6e).
+`accelerators.csv` lists every type of the Cloud TPU API (v2 to v6e), and TPU7x and GPUs, so that a refusal can name
+them. A resource type is the prefix of the type's name; the unit is the number in it: TensorCores for v2-v4 and v5p,
+chips for v5litepod and v6e.
 """
 
 from __future__ import annotations
@@ -33,30 +33,19 @@ _ALIASES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceType:
-    """One row of the table.
+    """One row of the table."""
 
-    Attributes:
-        accelerator_type: In the Cloud TPU API's spelling, `v4-32`.
-        resource_type: The quota file's name, `v4`.
-        amount: Units of quota of one slice, 32.
-        hosts: VMs of one slice.
-        devices_per_host: JAX devices per VM.
-        runtime_version: Software image that Cloud TPU boots.
-        zones: Where it was offered when the table was made; empty if unknown.
-        served: Whether the Cloud TPU API offers it.
-    """
-
-    accelerator_type: str
-    resource_type: str
-    amount: int
+    accelerator_type: str  # in the Cloud TPU API's spelling, `v4-32`
+    resource_type: str  # the quota file's name, `v4`
+    amount: int  # units of quota of one slice, 32
     chips: int
     chips_per_host: int
-    hosts: int
-    devices_per_host: int
+    hosts: int  # VMs of one slice
+    devices_per_host: int  # JAX devices per VM
     topology: str
-    runtime_version: str
-    zones: tuple[str, ...]
-    served: bool
+    runtime_version: str  # software image that Cloud TPU boots
+    zones: tuple[str, ...]  # where it was offered when the table was made; empty if unknown
+    served: bool  # whether the Cloud TPU API offers it
 
     @property
     def name(self) -> str:
@@ -89,11 +78,7 @@ def table() -> dict[str, InstanceType]:
 
 
 def lookup(name: str) -> InstanceType:
-    """The type with that name, such as `tpu-v4-32`.
-
-    Raises:
-        UnknownInstanceType: No such type; the message lists sizes or similar names.
-    """
+    """Return the type with that name, such as `tpu-v4-32`; raises UnknownInstanceType with sizes or similar names."""
     known = table()
     instance_type = known.get(name.removeprefix("tpu-"))
     if instance_type is not None and instance_type.served and name.startswith("tpu-"):
@@ -123,7 +108,7 @@ def served_types() -> tuple[str, ...]:
 
 
 def resource_type_of(text: str) -> str:
-    """The resource type of a name as people write it (`tpu-v5e`, `v7x`, `h100`); empty if unknown."""
+    """Return the resource type of a name as people write it (`tpu-v5e`, `v7x`, `h100`); empty if unknown."""
     word = text.lower()
     for prefix in _PREFIXES:
         word = word.removeprefix(prefix)

@@ -1,7 +1,7 @@
 """Job records: the document `jobs/states/<job>`, the daemon's only memory of a job.
 
-`status` and `metadata` are the contract: other clients build an object from exactly these two. Our record is one value
-of `metadata`, next to its `format` number; only this module knows where. Records are frozen. A change is a new record,
+`status` and `metadata` are the contract: other clients build an object from exactly these two. Our record is a value of
+`metadata`, next to its `format` number; only this module knows where. Records are frozen; a change is a new record,
 written by compare-and-swap before anything that depends on it.
 """
 
@@ -77,26 +77,22 @@ class _Part(BaseModel):
 
 
 class Ending(_Part):
-    """A decision to end an attempt, made once.
-
-    Attributes:
-        evicted_for: The job that needs the capacity; stored so that a restart does not evict twice for it.
-        exit_code, failed_worker: Of the first host that failed.
-        provisional: A failure whose class is not settled: some hosts have not sent their last report.
-    """
+    """The decision to end an attempt, made once."""
 
     cause: Cause
     message: str
     at: Instant
     grace_seconds: float
+    # The job that needs the capacity; stored so that a restart does not evict twice for it.
     evicted_for: str | None = None
+    # Both are of the first host that failed.
     exit_code: int | None = None
     failed_worker: int | None = None
-    provisional: bool = False
+    provisional: bool = False  # the class of a failure is not settled: some hosts have not sent their last report
 
 
 class Waiting(_Part):
-    """The wait of an accepted gang for capacity. `state`: the API's name; `since`: the start, across states."""
+    """An accepted gang's wait for capacity. `state` is the API's name; `since` is the start of the whole wait."""
 
     state: str
     zone: str
@@ -104,7 +100,7 @@ class Waiting(_Part):
 
 
 class PastTry(_Part):
-    """A failed try that another one followed. `exit_code`, `failed_worker`: of the first host that failed."""
+    """A failed try that another one followed. `exit_code` and `failed_worker` are of the first host that failed."""
 
     number: int
     exit_code: int | None = None
@@ -114,54 +110,40 @@ class PastTry(_Part):
 
 
 class Restart(_Part):
-    """The change to the next try. `failed`: the failed try; it counts once all hosts wait for the next one."""
+    """The change to the next try. `failed` counts once all hosts wait for the next try."""
 
     failed: PastTry
     since: Instant
 
 
 class Attempt(_Part):
-    """One attempt, from the intent until its last node is confirmed gone; its units are charged all that time.
+    """One attempt, from the intent until its last node is confirmed gone; its units are charged all that time."""
 
-    Attributes:
-        number: From 1, never reused; 0 is the run of the cleanup command.
-        token: Random; proves that nodes and claims belong to this attempt.
-        charged: Units by resource type.
-        host_identity: For a job without a slice: its bastion VM, boot and process namespace.
-        place: Where its gang is created; None on the bastion, and in older records: the provisioner's own zone.
-        agent: Digest of its hosts' agent; empty: they fetch none from the bucket.
-        try_number: The present try, counted over all attempts of the job.
-        tries: Failed tries of this attempt before the present one.
-        try_since: Start of the present try, if it is not the attempt's first.
-        restart: Set after the present try failed, until all hosts are ready for the next one.
-        waiting: The gang's wait for capacity; None if it does not wait.
-        up_since: When the gang was first seen not to wait: the time to come up counts from here.
-        epoch: Of the daemon that started it or adopted it last; 0 in older records.
-    """
-
-    number: int = Field(ge=0)
-    token: str
+    number: int = Field(ge=0)  # from 1, never reused; 0 is the run of the cleanup command
+    token: str  # random; proves that nodes and claims belong to this attempt
     started_at: Instant
     tier: int | None = None
-    charged: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)
-    host_identity: str = ""
+    charged: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)  # units by resource type
+    host_identity: str = ""  # for a job without a slice: its bastion VM, boot and process namespace
     running_since: Instant | None = None
     ending: Ending | None = None
+    # Where its gang is created; None on the bastion, and in older records: the provisioner's own zone.
     place: Place | None = None
-    agent: str = ""
-    try_number: int = Field(default=1, ge=1)
-    tries: tuple[PastTry, ...] = ()
-    try_since: Instant | None = None
-    restart: Restart | None = None
-    waiting: Waiting | None = None
+    agent: str = ""  # digest of its hosts' agent; empty: they fetch none from the bucket
+    try_number: int = Field(default=1, ge=1)  # the present try, counted over all attempts of the job
+    tries: tuple[PastTry, ...] = ()  # failed tries of this attempt before the present one
+    try_since: Instant | None = None  # start of the present try, if it is not the attempt's first
+    restart: Restart | None = None  # set after the present try failed, until all hosts are ready for the next one
+    waiting: Waiting | None = None  # None if the gang does not wait for capacity
+    # When the gang was first seen not to wait; hosts must come up within a time from here.
     up_since: Instant | None = None
-    epoch: int = Field(default=0, ge=0)
+    epoch: int = Field(default=0, ge=0)  # of the daemon that started it or adopted it last; 0 in older records
 
 
 class PastAttempt(_Part):
-    """An ended attempt, for the result and the history. `tries`: without the last, which ended with the attempt.
+    """An ended attempt, for the result and the history. `tries` lacks the last one, which ended with the attempt.
 
-    `zone` is empty on the bastion; older records have neither `zone` nor `checkpointed_at`.
+    `zone` is empty on the bastion. Older records have neither `zone` nor `checkpointed_at`.
     """
 
     number: int
@@ -178,7 +160,7 @@ class PastAttempt(_Part):
 
 
 class Outcome(_Part):
-    """How a job ended; `jobs/complete/` shows it as `result`."""
+    """The end of a job; `jobs/complete/` shows it as `result`."""
 
     outcome: str  # succeeded | failed | cancelled | refused
     exit_code: int
@@ -188,7 +170,7 @@ class Outcome(_Part):
 
 
 class HistoryLine(_Part):
-    """One transition that the history may lack; numbered, so that no line is lost or doubled."""
+    """One transition that the history may lack. Its number ensures that no line is lost or doubled."""
 
     number: int
     at: Instant
@@ -197,57 +179,43 @@ class HistoryLine(_Part):
 
 
 class JobRecord(_Part):
-    """The whole state of one job.
-
-    Attributes:
-        metadata: Contract: what the ancestor's tools show (`tier`), without our own keys.
-        uid: Identity of the job among others of the same name.
-        generation: Of the spec object that `job` was read from.
-        job: The accepted spec (`spec` in the document); stored, so that overwriting the object has no effect here.
-        started: The spec of the last attempt (`started_spec`), if an update has replaced it. The cleanup command comes
-            from it: only admitted specs run.
-        queued_at: Server time of the first accepted object: the order of the queue.
-        not_before: End of the pause after a lost attempt.
-        infrastructure_failures: Attempts lost to infrastructure so far.
-        failed_tries: Tries that failed by the user's doing and were followed by another.
-        capacity_failures: Consecutive attempts that ended for lack of capacity.
-        zone_turn: Number of the next place for its type, modulo the number of places.
-        waited_seconds: Total time without capacity: past waits and the pauses between them.
-        cleanup: The run of the cleanup command, while it is under way.
-        cleanup_done: Whether the cleanup command has had its run.
-    """
+    """The whole state of one job."""
 
     model_config = ConfigDict(populate_by_name=True)
 
     status: Status = Status.PENDING
+    # Contract: what the ancestor's tools show (`tier`), without our own keys.
     metadata: dict[str, Any] = Field(default_factory=dict)
     name: str
-    uid: str
-    generation: int = Field(ge=1)
+    uid: str  # identity of the job among others of the same name
+    generation: int = Field(ge=1)  # of the spec object that `job` was read from
+    # The accepted spec; stored, so that overwriting the object has no effect here.
     job: StoredSpec = Field(validation_alias="spec", serialization_alias="spec")
+    # The spec of the last attempt, if an update has replaced it; the source of the cleanup command, because only
+    # admitted specs run.
     started: StoredSpec | None = Field(
         default=None, validation_alias="started_spec", serialization_alias="started_spec"
     )
-    queued_at: Instant
+    queued_at: Instant  # server time of the first accepted object: the order of the queue
     attempt: Attempt | None = None
     attempts: tuple[PastAttempt, ...] = ()
     next_attempt: int = Field(default=1, ge=1)
-    not_before: Instant | None = None
+    not_before: Instant | None = None  # end of the pause after a lost attempt
     stockout: bool = False
-    infrastructure_failures: int = 0
-    failed_tries: int = 0
-    capacity_failures: int = 0
-    zone_turn: int = 0
-    waited_seconds: float = 0.0
+    infrastructure_failures: int = 0  # attempts lost to infrastructure so far
+    failed_tries: int = 0  # tries that failed by the user's doing and were followed by another
+    capacity_failures: int = 0  # consecutive attempts that ended for lack of capacity
+    zone_turn: int = 0  # number of the next place for its type, modulo the number of places
+    waited_seconds: float = 0.0  # total time without capacity: past waits and the pauses between them
     outcome: Outcome | None = None
-    cleanup: Attempt | None = None
-    cleanup_done: bool = False
+    cleanup: Attempt | None = None  # the run of the cleanup command, while it is under way
+    cleanup_done: bool = False  # whether the cleanup command has had its run
     history_next: int = Field(default=1, ge=1)
     history: tuple[HistoryLine, ...] = ()
 
     @property
     def had_attempt(self) -> bool:
-        """Whether the scheduler ever admitted the job; `next_attempt` does not show it, because others can raise it."""
+        """Whether the scheduler ever admitted the job; others can raise `next_attempt`, so it does not show that."""
         return self.attempt is not None or bool(self.attempts)
 
     @property
@@ -258,7 +226,7 @@ class JobRecord(_Part):
         return Run(self.uid, attempt.number)
 
     def evolve(self, *, at: float, text: str = "", **changes: Any) -> JobRecord:
-        """Whether the scheduler ever admitted the job; others can raise `next_attempt`, so it does not show it."""
+        """Return the record with these changes, and with a history line if there is a `text`; checks the transition."""
         status = changes.get("status", self.status)
         lifecycle.check(self.status, status)
         if text:
@@ -273,10 +241,9 @@ class JobRecord(_Part):
 
 
 def read(data: bytes, *, name: str) -> JobRecord | Status:
-    """Reads a state of the present or the former format; one without our record gives just its status.
+    """Read a state of the present or the former format. A state without our record gives only its status.
 
-    Raises:
-        InvalidDocument: It is neither.
+    Raises InvalidDocument if it is neither.
     """
     text = data.strip()
     if text.upper() in {status.value.encode() for status in Status}:
@@ -305,7 +272,7 @@ def read(data: bytes, *, name: str) -> JobRecord | Status:
 
 
 def _fields(document: dict[str, Any], name: str) -> dict[str, Any] | None:
-    """The fields of a `JobRecord`, from a document of either format; None if it has no record of ours."""
+    """Return the fields of a `JobRecord`, from a document of either format; None if it has no record of ours."""
     if "format" in document:
         if document["format"] != _FLAT_FORMAT:
             raise InvalidDocument(_unknown_format(name, document["format"]))
@@ -337,7 +304,7 @@ def _unreadable(name: str, problem: str) -> str:
 
 
 def _contradiction(record: JobRecord) -> str:
-    """The rule that the record breaks, so that it is not ours; empty if none."""
+    """Return the rule that the record breaks, so that it is not ours; empty if none."""
     status, attempt = record.status, record.attempt
     if not keys.is_uid(record.uid):
         return f"its uid is {record.uid[:40]!r}"

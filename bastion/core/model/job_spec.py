@@ -1,7 +1,7 @@
 """JobSpec version 1 (contract): read strictly, written so that the ancestor's clients understand it.
 
-`parse` is the only way in. A spec keeps its document unchanged, unknown fields included, because `jobs/complete/` holds
-that document plus `result`.
+A spec keeps its document unchanged, unknown fields included, because `jobs/complete/` holds that document plus
+`result`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EnvName = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00=]+$"
 
 
 def _check_output_dir(text: str) -> str:
-    """Accepts only folders below the working directory, because hosts may share a machine."""
+    """Accept only folders below the working directory, because hosts may share a machine."""
     parts = text.split("/")
     if not parts[0] or ".." in parts or not set(parts) - {"", "."} or not text.isprintable():
         raise ValueError("must be a folder below the command's working directory, such as 'out'")
@@ -98,24 +98,21 @@ class _Spec(_Model):
 class Runner:
     """How a job with a slice runs: `num_replicas` slices of one type, all or none.
 
-    Texts are read from the packed document on access: most jobs wait.
+    Texts are unpacked on access, because most jobs wait.
 
     Attributes:
-        expected_duration_seconds: The owner's estimate; used for other jobs' estimated starts, not for decisions.
-        max_tries: Runs of the command before its failure counts as the job's.
         setup: Command line to run once on each node before the command; None: the default one, empty: none.
         output_dir: Folder below the working directory whose content is stored; empty: none.
-        output_sync: The stored content that a host begins with: "each" its own, "worker0" that of host 0.
-        max_wait_seconds: Total time that the job may wait for capacity; None: no limit.
         proxy: What the encrypting storage proxy encrypts (`encryption.key_mapping`); empty: no proxy.
     """
 
     instance_type: instance_types.InstanceType
     num_replicas: int
-    expected_duration_seconds: int | None = None
-    max_tries: int = 1
+    expected_duration_seconds: int | None = None  # the owner's estimate; only for other jobs' estimated starts
+    max_tries: int = 1  # runs of the command before its failure counts as the job's
+    # The stored content that a host begins with: "each" its own, "worker0" that of host 0.
     output_sync: Literal["each", "worker0"] = "each"
-    max_wait_seconds: int | None = None
+    max_wait_seconds: int | None = None  # total time that the job may wait for capacity; None: no limit
     packed: PackedDocument = field(repr=False)
 
     @property
@@ -141,26 +138,22 @@ class Runner:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
-    """A valid spec. Fields needed only at the start are read from the packed document on access.
+    """A valid spec. Fields needed only at the start are unpacked on access.
 
     Attributes:
-        resources: Units that the quota charges, by type; with scaling specs the sum of minimum x per replica.
-        version: `metadata.version`; one higher than the accepted one marks an update of the same job.
         creation_time: The client's text; for display only.
-        runner: None: the command runs on the bastion itself.
-        has_cleanup: Whether it has a cleanup command.
-        packed: Its JSON document, unknown fields included.
     """
 
     name: str
     user_id: str
     project_id: str
+    # Units that the quota charges, by type; with scaling specs the sum of minimum x per replica.
     resources: Mapping[str, int]
     priority: int
-    version: int | None
-    runner: Runner | None
+    version: int | None  # `metadata.version`; one higher than the accepted one marks an update of the same job
+    runner: Runner | None  # None: the command runs on the bastion itself
     has_cleanup: bool
-    packed: PackedDocument = field(repr=False)
+    packed: PackedDocument = field(repr=False)  # its JSON document, unknown fields included
 
     @property
     def document(self) -> dict[str, Any]:
@@ -245,7 +238,7 @@ def _runner(model: _Spec, resources: Mapping[str, int], packed: PackedDocument) 
 
 
 def from_document(document: Any, *, name: str, packed: PackedDocument | None = None) -> JobSpec:
-    """Validates a parsed document.
+    """Validate a parsed document.
 
     Args:
         document: A JSON document, parsed or packed.
@@ -300,9 +293,9 @@ def from_document(document: Any, *, name: str, packed: PackedDocument | None = N
 
 
 def overwriting(spec: JobSpec, accepted: JobSpec) -> JobSpec:
-    """Reads `spec` as the overwrite of an accepted spec: an update without `runner` keeps the accepted one.
+    """Read `spec` as the overwrite of an accepted spec. An update without `runner` keeps the accepted one.
 
-    The ancestor's client drops the runner. Raises InvalidSpec if the resources of the update do not match it.
+    The ancestor's client omits the runner. Raises InvalidSpec if the resources of the update do not match it.
     """
     runner = accepted.runner
     if spec.runner is not None or runner is None:
@@ -321,11 +314,9 @@ def overwriting(spec: JobSpec, accepted: JobSpec) -> JobSpec:
 
 
 def parse(data: bytes, *, name: str, bastion: str) -> JobSpec:
-    """Reads the spec in the object `name` of bastion `bastion`.
+    """Read the spec in the object `name` of bastion `bastion`.
 
-    Raises:
-        InvalidSpec: It is too large, not JSON, or breaks a rule.
-        UnknownInstanceType: The runner's type does not exist.
+    Raises InvalidSpec if it is too large, not JSON, or breaks a rule; UnknownInstanceType.
     """
     keys.check_job_name(name, bastion=bastion)
     if len(data) > limits.SPEC_MAX_BYTES:
@@ -340,21 +331,17 @@ def parse(data: bytes, *, name: str, bastion: str) -> JobSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobOptions:
-    """What a new job may ask for beyond its command; None: the spec leaves the field out.
+    """The options of a new job beyond its command; None: the spec leaves the field out.
 
     To add an option of slice jobs, add a field of one name here and in `_Runner`.
-
-    Attributes:
-        instance_type: Empty: the command runs on the bastion itself, and every option of `Runner` is ignored.
-        code_asset_path: URL of the user's code, a tar file.
     """
 
-    instance_type: str = ""
+    instance_type: str = ""  # empty: the command runs on the bastion itself, and every option of `Runner` is ignored
     num_replicas: int = 1
     priority: int = limits.PRIORITY_DEFAULT
     env_vars: Mapping[str, str] | None = None
     cleanup_command: str | None = None
-    code_asset_path: str | None = None
+    code_asset_path: str | None = None  # URL of the user's code, a tar file
     expected_duration_seconds: int | None = None
     max_tries: int | None = None
     setup: str | None = None
@@ -383,11 +370,7 @@ def new(
     now: float,
     options: JobOptions = _NO_OPTIONS,
 ) -> JobSpec:
-    """Make a new spec, with every field that the ancestor's clients expect to find.
-
-    Raises:
-        InvalidSpec, UnknownInstanceType: As `parse`.
-    """
+    """Make a new spec with every field that the ancestor's clients expect; raises like `parse`."""
     keys.check_job_name(name, bastion=bastion, new=True)
     document: dict[str, Any] = {
         "version": 1,

@@ -1,4 +1,4 @@
-"""The states of a job and the only ways between them; the docs render this table.
+"""The states of a job and all transitions between them; the docs render this table.
 
 PENDING ──start──▶ ACTIVE ──ended──▶ CLEANING ──▶ COMPLETED
    ▲  └──cancel──┐   │ │                ▲
@@ -36,10 +36,6 @@ TRANSITIONS: dict[tuple[Status, Status], str] = {
 
 
 def check(before: Status, after: Status) -> None:
-    """Checks a transition, in production too: a wrong one is a bug that must not reach the bucket.
-
-    Raises:
-        AssertionError: The table has no such transition.
-    """
+    """Check a transition, also in production; raises AssertionError if the table has no such transition."""
     if before is not after and (before, after) not in TRANSITIONS:
         raise AssertionError(f"a job cannot go from {before.value} to {after.value}")

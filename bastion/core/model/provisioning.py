@@ -1,4 +1,4 @@
-"""Where and as what slices may be created; `bastion.core.model.daemon_settings` reads it from the operator's file."""
+"""The places where slices may be created; `bastion.core.model.daemon_settings` reads them from the operator's file."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResourceTypeSettings:
-    """Settings of the nodes of one resource type.
+    """Settings of the nodes of one resource type, otherwise as in `bastion.core.model.gangs.Place`.
 
-    Attributes:
-        zones: In the order in which they are tried; never empty. An empty name: the provisioner's own zone.
-        network, subnetwork, external_ips, service_account, runtime_version: As in `bastion.core.model.gangs.Place`.
+    `zones` are in the order in which they are tried, never empty. An empty name is the provisioner's own zone.
     """
 
     zones: tuple[str, ...]
@@ -36,7 +34,7 @@ class ResourceTypeSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tier:
-    """The capacity of a tier. `reservations` (names) and `zones` are by resource type; "" for all others."""
+    """The capacity of a tier. `reservations` (names) and `zones` are by resource type; "" is for all others."""
 
     model: CapacityModel = CapacityModel.ON_DEMAND
     reservations: Mapping[str, str] = field(default_factory=dict)
@@ -45,30 +43,22 @@ class Tier:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Provisioning:
-    """The settings in force.
+    """The settings in force."""
 
-    Attributes:
-        project: The cloud project of the slices.
-        endpoint: `host:port` of an emulator of the Cloud TPU API; empty: the real one.
-        token_file: File on the daemon's machine with the emulator's token.
-        families: Node settings by resource type; a missing type is not provisioned.
-        tiers: By number; the last one also covers higher numbers. Never empty.
-        warnings: Probable mistakes, for people.
-        record_ticks: Number of ticks that the daemon keeps as files; 0: none.
-    """
-
-    project: str = ""
-    endpoint: str = ""
-    token_file: str = ""
+    project: str = ""  # the cloud project of the slices
+    endpoint: str = ""  # `host:port` of an emulator of the Cloud TPU API; empty: the real one
+    token_file: str = ""  # file on the daemon's machine with the emulator's token
+    # Node settings by resource type; a missing type is not provisioned.
     resource_types: Mapping[str, ResourceTypeSettings]
-    tiers: tuple[Tier, ...] = (Tier(),)
+    tiers: tuple[Tier, ...] = (Tier(),)  # By number; the last one also covers higher numbers. Never empty.
     budgets: Budgets = field(default_factory=Budgets)
-    warnings: tuple[str, ...] = ()
-    record_ticks: int = 0
+    warnings: tuple[str, ...] = ()  # probable mistakes, for people
+    record_ticks: int = 0  # number of ticks that the daemon keeps as files; 0: none
 
     def places(self, instance_type: InstanceType, tier: int | None) -> tuple[Place, ...]:
-        """Places for a gang, best first; empty if its type is not provisioned. Without zones of its own, a reserved
-        tier uses only the type's first zone, because a reservation is in one zone.
+        """Return the places for a gang, best first; none if its type is not provisioned.
+
+        A reserved tier without zones of its own uses only the type's first zone, because a reservation is in one zone.
         """
         nodes = self.resource_types.get(instance_type.resource_type)
         if nodes is None:
@@ -97,7 +87,7 @@ class Provisioning:
 
 
 def why_not_placed(provisioning: Provisioning | None, spec: JobSpec) -> str:
-    """Why no slices can be created for such a job at all; empty if they can, or if it needs none."""
+    """The reason why no slices can be created for such a job; empty if they can, or if it needs none."""
     if spec.runner is None:
         return ""
     if provisioning is None:

@@ -1,7 +1,7 @@
-"""Limits on queued jobs: per user of a project, per project, and for all users without a project.
+"""Limits on queued jobs: per user of a project, per project, and for all users without a project together.
 
-A queued job costs the daemon memory, time in each pass and bytes in the status, and anyone who can write to the bucket
-can submit any number. A spec over a limit stays in the bucket and is not refused.
+A queued job costs the daemon memory and time, and anyone who can write to the bucket can submit any number. A spec over
+a limit is not refused; it stays in the bucket.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ OUTSIDERS = Owner("", "")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueLimit:
-    """The limit that an owner reaches first. `rule`: the quota file's key, empty for users without a project.
+    """The limit that an owner reaches first; `queued` may exceed a lowered `limit`.
 
-    `queued` may exceed a lowered `limit`.
+    `rule` is the quota file's key, empty for users without a project.
     """
 
     rule: str
@@ -50,7 +50,7 @@ class QueueRoom:
     """The queued jobs of each owner, updated while jobs are accepted."""
 
     def __init__(self, policy: Policy | None, records: Iterable[JobRecord]) -> None:
-        """`policy`: the quota file in force; without one nobody is a member."""
+        """Count the records. `policy` is the quota file in force; without one nobody is a member."""
         self._policy = policy
         self._by_owner: Counter[Owner] = Counter()
         self._by_project: Counter[str] = Counter()

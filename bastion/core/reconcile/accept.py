@@ -15,7 +15,7 @@ def _describe(record: JobRecord) -> str:
 
 
 def accept(view: JobView, world: World, now: float) -> list[Effect]:
-    """Accepts the spec of a name without a state, or explains what is wrong with it."""
+    """Accept the spec of a name without a state, or explain what is wrong with it."""
     if view.spec is None or view.spec_meta is None:
         return quarantine(view)
     uid = keys.job_uid(world.settings.root, view.name, view.spec_meta.generation)
@@ -37,14 +37,14 @@ def accept(view: JobView, world: World, now: float) -> list[Effect]:
     )
     record = record.evolve(at=now, text=f"queued: {_describe(record)}")
     if view.attempts_seen:
-        text = f"the job's state was lost after attempt {view.attempts_seen}; stopping what is left of it first"
+        text = f"the job's state was lost after attempt {view.attempts_seen}; stopping its remaining processes first"
         record = record.evolve(at=now, text=text)
     put = PutRecord(record=record, generation=view.record_generation)
     return [put, AppendHistory(record=record), *quarantine(view)]
 
 
 def quarantine(view: JobView) -> list[Effect]:
-    """Keeps `jobs/invalid/<job>` in line with the present object."""
+    """Keep `jobs/invalid/<job>` in line with the present object."""
     if view.spec_problem and view.spec_meta is not None:
         if view.invalid_generation == view.spec_meta.generation:
             return []

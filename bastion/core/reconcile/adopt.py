@@ -8,7 +8,7 @@ from bastion.core.reconcile.effects import Effect, PutRecord
 
 
 def adopted_attempt(view: JobView, record: JobRecord, world: World) -> Attempt | None:
-    """The attempt with this epoch; None if it has it already, or never counted."""
+    """Return the attempt with this epoch; None if it has it already, or never counted."""
     attempt = record.attempt
     if attempt is None or view.late or attempt.epoch == world.epoch:
         return None
@@ -16,7 +16,7 @@ def adopted_attempt(view: JobView, record: JobRecord, world: World) -> Attempt |
 
 
 def adopt(view: JobView, world: World, now: float) -> list[Effect]:
-    """Adopts the attempt of a job that needs nothing else now, so that no other job waits for it."""
+    """Adopt the attempt of a job that needs nothing else now, so that no other job waits for it."""
     record = view.record
     if record is None or not view.current or (adopted := adopted_attempt(view, record, world)) is None:
         return []

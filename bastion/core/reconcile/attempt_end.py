@@ -29,12 +29,12 @@ def _failed_by_itself(report: Report) -> bool:
 
 
 def _of_this_try(plan: RunPlan, view: RunView) -> dict[int, Report]:
-    """Whether the report is of the present try; otherwise the host has not begun it."""
+    """Return the reports of the present try; a host without one has not begun it."""
     return {host: r for host, r in view.reports.items() if r.try_number == plan.attempt.try_number}
 
 
 def first_failure(plan: RunPlan, view: RunView) -> Report | None:
-    """The report of the host that failed first in the present try, by the hosts' own clocks; None if none failed."""
+    """Return the report of the host that failed first in the present try, by the hosts' own clocks, if any."""
     bad = [report for report in _of_this_try(plan, view).values() if _failed_by_itself(report)]
     return min(bad, key=lambda r: (r.ended_at or "~", r.host), default=None)
 
@@ -106,7 +106,7 @@ def _lost_gang(plan: RunPlan, view: RunView, now: float) -> Ending | None:
 
 
 def _lost_host(plan: RunPlan, view: RunView, now: float, *, told_to_stop: bool) -> Ending | None:
-    """The ending if a host reports its own loss or is silent. `told_to_stop`: hosts that stop follow an order."""
+    """Return the ending if a host reports its own loss or is silent. `told_to_stop`: stopped hosts follow an order."""
     for report in sorted(view.reports.values(), key=lambda r: (r.ended_at or "~", r.host)):
         if report.error in host_errors.OF_THE_USER:
             continue
@@ -132,7 +132,7 @@ def _lost_host(plan: RunPlan, view: RunView, now: float, *, told_to_stop: bool) 
 
 
 def verdict(plan: RunPlan, view: RunView, now: float) -> Ending | None:
-    """How the run ended by itself; None while it goes on. Reports take precedence over the state of nodes."""
+    """Return how the run ended by itself; None while it goes on. Reports take precedence over the state of nodes."""
     reports = _of_this_try(plan, view)
     restart = plan.attempt.restart
     if restart is None and len(reports) == plan.hosts and _all_exited(reports):
@@ -169,7 +169,7 @@ def verdict(plan: RunPlan, view: RunView, now: float) -> Ending | None:
 
 
 def classify(plan: RunPlan, view: RunView, ending: Ending, now: float) -> Ending | None:
-    """The settled ending for a provisional failure; None while a host may still report something that matters.
+    """Return the settled ending for a provisional failure; None while a host may still report something that matters.
 
     It is an infrastructure failure if a host or the gang is lost, or if a host never sends its last report.
     """
@@ -214,8 +214,8 @@ def _all_final(view: RunView) -> bool:
 
 
 def _overdue(plan: RunPlan, view: RunView, since: float, now: float, *, agents_live: bool = False) -> int | None:
-    """A host that should have ended since the order at `since`; None if there is none. Storing outputs gives it more
-    time.
+    """Return a host that should have ended since the order at `since`; None if there is none. Storing outputs takes
+    longer.
 
     `agents_live`: the host should be waiting for the next try; a final report is not enough.
     """

@@ -11,7 +11,7 @@ from bastion.core.model.world import RunView
 
 
 def seen(attempt: Attempt, view: RunView, now: float) -> Attempt:
-    """The attempt with what its gang waits for; the same object if nothing changed."""
+    """Return the attempt with what its gang waits for; the same object if nothing changed."""
     node = view.gang
     if node is None or attempt.running_since is not None:
         return attempt
@@ -60,7 +60,7 @@ def max_wait(record: JobRecord) -> int | None:
 
 
 def valid_until_seconds(record: JobRecord, attempt: Attempt) -> float | None:
-    """Seconds that the API may keep this request; longer than the daemon's own limit, which gives the better reason."""
+    """Return how long the API may keep this request. The daemon's own limit is shorter and gives the better reason."""
     most = max_wait(record)
     if most is None:
         return None
@@ -68,7 +68,7 @@ def valid_until_seconds(record: JobRecord, attempt: Attempt) -> float | None:
 
 
 def given_up(record: JobRecord, attempt: Attempt, zones: int, budgets: Budgets, now: float) -> Ending | None:
-    """The ending of a gang that has waited too long, here or in total. `zones`: number of places for its type."""
+    """Return the ending of a gang that has waited too long, here or in total. `zones` counts places for its type."""
     waiting = attempt.waiting
     if waiting is None:
         return None

@@ -13,7 +13,7 @@ from bastion.core.model.world import RunView
 
 
 def saved_until(attempt: Attempt, view: RunView) -> float | None:
-    """When the attempt last saved its work, in seconds since the epoch; None if unknown.
+    """Return when the attempt last saved its work, in seconds since the epoch; None if unknown.
 
     The earliest checkpoint of its hosts counts. Hosts that never touched the file do not: many programs save from one
     host.

@@ -38,7 +38,7 @@ class AppendHistory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TellLogGap:
-    """Write a gap line for a host that died before its log was complete; precedes the record that drops it."""
+    """Write a gap line for a host that died before its log was complete, before the record that drops it."""
 
     job: str
     run: str
@@ -105,8 +105,8 @@ class DropUserRequest:
 class DropRuns:
     """Delete reports and heartbeats of all runs of a uid.
 
-    Claims and orders stay for an hour (`DropRun`): without them, a late order and a returning gang would run the
-    command again.
+    Claims and orders stay for an hour (`DropRun`): without them a late order and a returning gang would run the command
+    again.
     """
 
     uid: str

@@ -39,7 +39,7 @@ def result_document(record: JobRecord) -> dict[str, Any]:
 
 
 def whose_result(data: bytes) -> tuple[str, str]:
-    """Name and uid of the job in a `jobs/complete/` object. Returns each empty if missing or not valid in a key."""
+    """Return name and uid of the job in a `jobs/complete/` object, each empty if missing or not valid in a key."""
     try:
         document = documents.loads(data, max_bytes=limits.RESULT_MAX_BYTES)
         name, uid = str(document["name"]), str(document["result"]["uid"])
@@ -51,7 +51,7 @@ def whose_result(data: bytes) -> tuple[str, str]:
 
 
 def finish(view: JobView, record: JobRecord, *, just_written: bool) -> list[Effect]:
-    """The effects that end a job. Each is idempotent; after a crash all are repeated."""
+    """Return the effects that end a job. Each is idempotent; after a crash all are repeated."""
     effects: list[Effect] = [
         PutComplete(record=record, document=documents.dumps(result_document(record))),
         DropSpec(name=record.name, generation=record.generation),

@@ -1,7 +1,7 @@
 """The action on a gang, by state of the Cloud TPU API and phase of its job, as one table.
 
-`reconcile` decides; a test holds each cell against it. `docs/reference/slice-states.md` is rendered from this table.
-Another test holds the adapter's state names against `NODE_STATES` and `QUEUED_STATES`.
+Tests hold `reconcile` against each cell, and the adapter's state names against `NODE_STATES` and `QUEUED_STATES`.
+`docs/reference/slice-states.md` is rendered from this table.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PHASES: Final[Mapping[Phase, str]] = {
 
 
 class Seen(str, Enum):
-    """What a look at a gang gives: a state of the port, or none."""
+    """The result of a look at a gang: a state of the port, or none."""
 
     ABSENT = "absent"
     SILENT = "silent"

@@ -1,8 +1,8 @@
 """`reconcile(world, plan, now) -> effects`: the action on each job, from what was observed and decided.
 
 Pure. Each job gets at most one new record. Its effects are in execution order: the record first (intent before effect),
-then everything that depends on it. The next tick repairs a crash between any two, because every tick starts from the
-record and from what exists.
+then everything that depends on it. Every tick starts from the record and from what exists, and so repairs a crash
+between any two.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from scheduler import Decision, Plan, Verdict
 
 
 def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
-    """The effects of one tick, by job; none in a dry run. `plan`: the decisions on the same observations."""
+    """Return the effects of one tick, by job; none in a dry run. `plan` has the decisions on the same observations."""
     if world.dry_run:
         return {}
     # Only starts and evictions depend on usage.
@@ -56,7 +56,7 @@ def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
 def reconcile_job(
     view: JobView, decision: Decision | None, world: World, now: float, cleaning: CleanupSlots
 ) -> list[Effect]:
-    """The effects for one job. `cleaning`: who holds the slots for cleanup commands."""
+    """Return the effects for one job. `cleaning` says which users hold the slots for cleanup commands."""
     if view.ghost:
         return [DropRecord(name=view.name, generation=view.record_generation)]
     if view.frozen:
@@ -81,7 +81,7 @@ def reconcile_job(
 
 
 def _waits_on(view: JobView, record: JobRecord, decision: Decision | None) -> bool:
-    """Whether a queued job keeps waiting and needs nothing; short, because it holds for nearly every job."""
+    """Whether a queued job keeps waiting and needs nothing, which holds for nearly every job."""
     return (
         record.status is Status.PENDING
         and (decision is None or decision.verdict is not Verdict.START)
@@ -97,7 +97,7 @@ def _waits_on(view: JobView, record: JobRecord, decision: Decision | None) -> bo
 
 
 def _history_to_keep(view: JobView, record: JobRecord) -> tuple[HistoryLine, ...]:
-    """Lines that some history still lacks. The number that waits for an unknown project is bounded."""
+    """Return the lines that some history still lacks; for an unknown project their number is bounded."""
     lines = [line for line in record.history if line.number > view.history_done]
     shared_later = sum(line.number <= view.history_own for line in lines)
     return tuple(lines[max(0, shared_later - limits.HISTORY_KEPT_FOR_PROJECT) :])
@@ -208,13 +208,13 @@ class _JobReconciler:
         return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
 
     def _grace(self, record: JobRecord, cause: Cause) -> float:
-        """The grace period by the project's rules; the shorter one for a cancelled job, which has nothing to save."""
+        """Return the project's grace period, or the shorter one of a cancelled job, which has nothing to save."""
         if cause is Cause.CANCELLED or self.policy is None:
             return self.settings.budgets.eviction_grace_seconds
         return self.policy.rules(record.job.project_id).grace_seconds
 
     def _overtime(self, record: JobRecord, attempt: Attempt) -> str:
-        """The message if the attempt exceeds its maximum runtime; empty otherwise."""
+        """Return the message if the attempt exceeds its maximum runtime; empty otherwise."""
         if self.policy is None or attempt.running_since is None:
             return ""
         project = record.job.project_id
@@ -452,7 +452,7 @@ class _JobReconciler:
         return self._evolve(record, text, cleanup=None, cleanup_done=True)
 
     def _orphan_gangs(self) -> bool:
-        """Closes the gates of orphaned gangs and deletes them; True while there are any."""
+        """Close the gates of orphaned gangs and delete them; True while there are any."""
         if not self.effects:  # once a tick, however often the record changes
             for orphan in self.view.orphan_gangs:
                 if orphan.status.state is not GangState.DELETING:

@@ -1,7 +1,7 @@
 """Restart cost by resource type: the recent time from an attempt's decision to its command.
 
-A recalled loan costs a restart. Units that a project gave back are kept for its next job that long, unless the quota
-file says otherwise (`quota.rules.ProjectRules.keep_idle_seconds`).
+A recalled loan costs a restart. Units that a project gave back are reserved for its next job that long, unless the
+quota file says otherwise (`quota.rules.ProjectRules.keep_idle_seconds`).
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _ATTEMPTS = 15
 
 
 class RestartCosts:
-    """Remembers how long attempts took to start. A restart of the daemon forgets it."""
+    """The start times of recent attempts. A restart of the daemon forgets them."""
 
     def __init__(self) -> None:
         self._known: set[tuple[str, int]] = set()
         self._took: dict[str, deque[float]] = {}
 
     def note(self, records: Iterable[JobRecord]) -> Mapping[str, float]:
-        """Records the attempts that run now; returns the median seconds by resource type, where known."""
+        """Record the attempts that run now; return the median seconds by resource type, where known."""
         running = set()
         for record in records:
             attempt = record.attempt

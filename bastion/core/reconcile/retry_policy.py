@@ -1,4 +1,4 @@
-"""Retry policy: the future of a job whose attempt has ended. Each class of failure has its own budget.
+"""Retry policy: what follows the end of an attempt. Each class of failure has its own budget.
 
 * The user's: the job fails with the command's exit code. (Tries come before: `bastion.core.reconcile.tries`.)
 * Infrastructure: another attempt after a doubling pause, up to `Budgets.infrastructure_attempts` times in a row.
@@ -23,14 +23,14 @@ from bastion.core.reconcile import capacity
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedAttempt:
-    """An ended attempt. `zones`: zones for its gang, in the order in which they are tried."""
+    """An ended attempt. `zones` are those for its gang, in the order in which they are tried."""
 
     attempt: Attempt
     ending: Ending
     zones: tuple[str, ...] = ()
 
     def next_zone_turn(self, zone_turn: int) -> int:
-        """The `zone_turn` after the zone it was in, which differs from `turn`'s if that zone did not answer."""
+        """Return the `zone_turn` after the zone it was in; a zone that did not answer was skipped."""
         zone = self.attempt.place.zone if self.attempt.place is not None else ""
         if zone not in self.zones:
             return zone_turn + 1
@@ -38,15 +38,15 @@ class EndedAttempt:
 
 
 def backoff_seconds(base: float, most: float, failures: int, salt: str) -> float:
-    """Seconds to wait after consecutive failures: doubling up to `most`, with jitter by `salt`."""
-    # After sixty doublings every pause is the longest anyway, and floats lose precision.
+    """Return the seconds to wait after consecutive failures: doubling up to `most`, with jitter by `salt`."""
+    # After sixty doublings every pause is at its maximum, and floats lose precision.
     longest = min(base * 2.0 ** min(failures - 1, 60), most)
     draw = int.from_bytes(hashlib.sha256(salt.encode()).digest()[:4], "big") / 2**32
     return longest * (1 - draw / 4)
 
 
 def after_attempt(record: JobRecord, over: EndedAttempt, now: float, budgets: Budgets) -> tuple[str, dict[str, Any]]:
-    """The future of a job whose attempt has ended. Returns the history line, and the changed fields of the record."""
+    """Return the history line and the changed fields of the record of a job whose attempt has ended."""
     ending = over.ending
     waited = record.waited_seconds + capacity.spent_seconds(over.attempt, ending)
     match ending.cause:

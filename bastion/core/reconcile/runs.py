@@ -23,22 +23,19 @@ from bastion.core.reconcile.effects import CloseGate, CreateGang, DeleteGang, Ef
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunPlan:
-    """What follows from a record, an attempt and the settings: names, hosts, order, gang.
+    """The names, hosts, order and gang that follow from a record, an attempt and the settings.
 
     Attributes:
-        run: `<uid>-<attempt>`.
         hosts: Over all slices.
-        on_bastion: Whether it runs on the bastion's own host.
         foreign_host: Whether it runs on another bastion VM or boot, whose processes are invisible here.
-        valid_until_seconds: How long its request may wait for capacity; None: no limit.
     """
 
-    run: str
+    run: str  # `<uid>-<attempt>`
     attempt: Attempt
     spec: JobSpec
     settings: Installation
     cleanup: bool
-    valid_until_seconds: float | None = None
+    valid_until_seconds: float | None = None  # how long its request may wait for capacity
 
     @property
     def on_bastion(self) -> bool:
@@ -69,7 +66,7 @@ class RunPlan:
         return self.settings.budgets.provision_seconds * factor
 
     def objects(self) -> Iterator[str]:
-        """Names under `runs/` that the daemon and the hosts write: the order and each host's report."""
+        """Yield the names under `runs/` that the daemon and the hosts write: the order and each host's report."""
         yield f"{self.run}/order"
         for host in range(self.hosts):
             yield f"{self.run}/reports/{host}"
@@ -162,17 +159,17 @@ def plan_attempt(record: JobRecord, attempt: Attempt, settings: Installation) ->
 
 
 def draw_token(entropy: bytes, run: str) -> str:
-    """A run token: 128 bits from this tick's entropy."""
+    """Return a run token: 128 bits from this tick's entropy."""
     return hashlib.sha256(entropy + run.encode()).hexdigest()[:32]
 
 
 def begin(plan: RunPlan) -> list[Effect]:
-    """The effects after the intent: the order first, so that the first host to boot finds it."""
+    """Return the effects after the intent: the order first, so that the first host to boot finds it."""
     return [PutOrder(order=plan.order(), generation=0), plan.create()]
 
 
 def keep_going(plan: RunPlan, view: RunView) -> list[Effect]:
-    """Completes what a crash or a lost reply cut short, and moves from try to try; empty in the steady state."""
+    """Complete what a crash or a lost reply cut short, and move from try to try; no effects in the steady state."""
     effects: list[Effect] = []
     if view.order is None or _behind(plan, view.order):
         effects.append(PutOrder(order=plan.order(), generation=view.order_generation))  # not 0 if it is unreadable
@@ -192,7 +189,7 @@ def _behind(plan: RunPlan, order: Order) -> bool:
 
 
 def restarts_late(plan: RunPlan, view: RunView, now: float) -> bool:
-    """Whether the order for the next try was long overdue: the hosts' time to prepare starts anew."""
+    """Whether the order for the next try was long overdue, so that the hosts' time to prepare starts anew."""
     restart = plan.attempt.restart
     if restart is None or now - restart.since < limits.STOP_REPORT_SLACK_SECONDS:
         return False
@@ -218,7 +215,7 @@ def stopped(plan: RunPlan, view: RunView) -> bool:
 
 
 def stop(plan: RunPlan, view: RunView, ending: Ending, now: float) -> list[Effect]:
-    """The next step of ending a run: close the gate, order the hosts to stop, wait for them, delete the gang.
+    """Return the next step of ending a run: close the gate, order the hosts to stop, wait for them, delete the gang.
 
     Nothing is deleted until the class of a failure is settled.
     """
@@ -236,7 +233,7 @@ def stop(plan: RunPlan, view: RunView, ending: Ending, now: float) -> list[Effec
 
 
 def lost_logs(plan: RunPlan, view: RunView, now: float) -> list[TellLogGap]:
-    """Hosts of an ended run whose output may be incomplete, because they did not confirm its upload."""
+    """Return hosts of an ended run whose output may be incomplete, because they did not confirm its upload."""
     if view.claim is None or view.claim.closed:
         return []  # no command ever ran
     unsaid = [host for host, report in sorted(view.reports.items()) if not report.phase.final]
@@ -245,7 +242,7 @@ def lost_logs(plan: RunPlan, view: RunView, now: float) -> list[TellLogGap]:
 
 
 def tells_late(view: RunView, ending: Ending, now: float) -> bool:
-    """Whether the order to stop was delayed by a crash or an outage: the hosts' grace starts anew."""
+    """Whether a crash or an outage delayed the order to stop, so that the hosts' grace starts anew."""
     open_gate = view.claim is not None and not view.claim.closed
     return open_gate and not _told_to_stop(view) and now - ending.at >= limits.STOP_REPORT_SLACK_SECONDS
 
@@ -275,7 +272,7 @@ def _told_to_stop(view: RunView) -> bool:
 
 
 def _hosts_done(plan: RunPlan, view: RunView) -> bool:
-    """Whether no host has anything left to report: it sent its last report, or its node cannot run again."""
+    """Whether every host sent its last report, or is on a node that cannot run again."""
     if view.gang_gone:
         return True
     for host in range(plan.hosts):

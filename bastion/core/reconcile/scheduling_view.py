@@ -1,4 +1,4 @@
-"""The scheduler's snapshot, from the records: who waits, who runs, and what each job holds."""
+"""The scheduler's snapshot, from the records: which jobs wait or run, and what each job uses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from scheduler import Job, JobStatus, Snapshot
 
 
 class SchedulingView:
-    """The snapshots of one daemon. An unchanged job stays the same object, which lets the scheduler skip it."""
+    """The snapshots of one daemon. An unchanged job stays the same object, so that the scheduler can skip it."""
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[JobView, float | None, bool, str, Job | None]] = {}
@@ -34,10 +34,9 @@ class SchedulingView:
         promised: frozenset[str] = frozenset(),
         provisioning: Provisioning | None = BUILT_IN,
     ) -> Snapshot:
-        """The input of `scheduler.schedule`.
+        """Return the input of `scheduler.schedule`.
 
         Args:
-            views: The observed jobs.
             policy: The last good quota file; None if there never was one.
             waiting_since: Start of each waiting job's present reason.
             promised: Jobs with capacity ordered in an earlier pass that have not started since.
@@ -77,7 +76,7 @@ def _claimed(view: JobView) -> bool:
 
 
 def _unread(view: JobView, record: JobRecord, known: Job | None) -> Job:
-    """A job whose newest state cannot be read: all it may hold counts as in use. `known`: the job as last read."""
+    """Return a job whose newest state cannot be read: all it may use counts. `known` is the job as last read."""
     units = dict(record.job.resources)
     for others in (known.charged if known is not None else {}, view.spec.resources if view.spec is not None else {}):
         units |= {resource_type: max(count, units.get(resource_type, 0)) for resource_type, count in others.items()}
@@ -107,7 +106,7 @@ def _blank(name: str, spec: JobSpec, queued_at: float) -> Job:
 
 
 def _unreadable(view: JobView) -> Job | None:
-    """A job without a readable state: the demand of its spec counts as in use if its nodes exist or may exist."""
+    """Return a job without a readable state: its spec's demand counts as in use if its nodes may exist."""
     if not (view.spec and view.spec_meta and (view.orphan_gangs or (view.frozen and view.unread))):
         return None
     return _blank(view.name, view.spec, view.spec_meta.updated)

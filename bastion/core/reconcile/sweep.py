@@ -1,4 +1,4 @@
-"""Deleting what nobody owns: user requests of no job, gangs of no job, and what is left of past runs.
+"""The sweep: delete user requests of no job, gangs of no job, and objects of past runs.
 
 A thing is deleted only after it had no owner for several ticks: a listing may lag behind what another daemon or a user
 has just written. Gangs that failed or were lost go first, because they hold quota.
@@ -22,29 +22,24 @@ PAST_RUNS_KEPT_SECONDS = 3600.0
 
 
 def urgency(status: GangStatus) -> tuple[int, str]:
-    """Sorts gangs to delete: those that only hold quota first."""
+    """Sort key for gangs to delete: those that only hold quota first."""
     return (0 if status.state in (GangState.FAILED, GangState.LOST) else 1), status.ref.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """What to delete.
+    """What to delete."""
 
-    Attributes:
-        effects: By a name of their own, beside those of the jobs.
-        ownerless_since: By thing, the number of the tick since which it has had no owner.
-    """
-
-    effects: Mapping[str, list[Effect]]
-    ownerless_since: Mapping[str, int]
+    effects: Mapping[str, list[Effect]]  # by a name of their own, beside those of the jobs
+    ownerless_since: Mapping[str, int]  # by thing, the number of the tick since which it has had no owner
 
 
 def sweep(world: World, *, since: Mapping[str, int], tick: int, now: float, server_time: float) -> Sweep:
-    """Finds what has had no owner for long enough.
+    """Find what has had no owner for long enough.
 
     Args:
         since: `Sweep.ownerless_since` of the tick before; empty after a takeover.
-        tick: Number of this tick. The same tick may be asked about twice.
+        tick: Number of this tick; two calls for one tick are allowed.
         now: Seconds since the epoch.
         server_time: The same by the bucket's clock, up to a lease renewal old.
     """
@@ -87,13 +82,13 @@ class _Sweeping:
             what = f"gang {status.ref.name}"
             if self._old_enough(what, _OWNERLESS_TICKS) and status.state is not GangState.DELETING:
                 effects[what] = [
-                    CloseGate(run=status.run, reason="nobody owns this gang"),
+                    CloseGate(run=status.run, reason="no job owns this gang"),
                     DeleteGang(ref=status.ref, on_bastion=orphan.on_bastion),
                 ]
         return effects
 
     def _ownerless_runs(self) -> dict[str, list[Effect]]:
-        """Objects of runs of unknown jobs. Claims and orders stay for longer than reports and heartbeats."""
+        """Objects of runs of unknown jobs. Claims and orders stay longer than reports and heartbeats."""
         effects: dict[str, list[Effect]] = {}
         moved_at = self._runs_without_owner()
         listed = self._world.listed
@@ -127,8 +122,7 @@ class _Sweeping:
         return {run: at for text, at in sorted(moved_at.items()) if (run := Run.parse(text)) is not None}
 
     def _past_runs(self) -> dict[str, list[Effect]]:
-        """Runs of past attempts of live jobs: a job may wait for capacity for weeks, and each attempt leaves objects
-        that every tick lists."""
+        """Runs of past attempts of live jobs: while a job waits for weeks, every tick lists their objects."""
         listed = self._world.listed
         records = {
             view.record.uid: view.record
@@ -155,7 +149,7 @@ class _Sweeping:
             yield record.attempt.number
 
     def _moved_at(self, run: str) -> float:
-        """The server time of the run's claim or order, whichever is newer."""
+        """The server time of the run's claim or order, the newer of the two."""
         listed = self._world.listed
         found = (listed.claims.get(run), listed.run_objects.get(f"{run}/order"))
         return max((meta.updated for meta in found if meta is not None), default=0.0)

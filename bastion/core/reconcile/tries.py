@@ -15,7 +15,7 @@ from bastion.core.reconcile.runs import RunPlan
 
 
 def begin(plan: RunPlan, view: RunView, now: float) -> Attempt | None:
-    """The attempt with the next try under way, if a try failed and another may follow; otherwise None."""
+    """Return the attempt with the next try under way, if a try failed and another may follow; otherwise None."""
     attempt, runner = plan.attempt, plan.spec.runner
     failed = attempt_end.first_failure(plan, view)
     if failed is None or runner is None or plan.on_bastion or attempt.try_number >= runner.max_tries:
@@ -27,7 +27,7 @@ def begin(plan: RunPlan, view: RunView, now: float) -> Attempt | None:
 
 
 def go_on(plan: RunPlan, view: RunView, now: float) -> Attempt:
-    """The attempt after a look at its restarting hosts; the same object if nothing changed."""
+    """Return the attempt after a look at its restarting hosts; the same object if nothing changed."""
     attempt, restart = plan.attempt, plan.attempt.restart
     assert restart is not None  # the caller looked
     following = attempt.try_number + 1

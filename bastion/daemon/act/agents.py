@@ -1,8 +1,8 @@
 """The worker agent for nodes, stored under `agents/<sha256>/`.
 
-An attempt stores the digest it begins with and so keeps its version. Packing and uploading happen in a thread, and only
-when an attempt needs the agent; attempts wait for the first upload. While attempts start, the file is checked once an
-hour and uploaded again if the bucket's lifecycle rules deleted it.
+An attempt stores the digest it begins with and so keeps its version. A thread packs and uploads the agent when an
+attempt needs it; attempts wait for the first upload. While attempts start, the file is checked once an hour and
+uploaded again if the bucket's lifecycle rules deleted it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _RETRY_SECONDS = 10.0
 
 
 class Agents:
-    """Uploads this daemon's agent on demand. `problem`: why the upload failed; otherwise empty."""
+    """Uploads this daemon's agent on demand. `problem` says why the upload failed; otherwise empty."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class Agents:
         notify: Callable[[str], None] = lambda _: None,
         in_background: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        """`in_background`: starts a function and returns at once; by default a thread."""
+        """`in_background` starts a function and returns at once; by default a thread."""
         self._store = store
         self._pack = pack
         self._clock = clock
@@ -49,8 +49,9 @@ class Agents:
         return self._sha256
 
     def current(self) -> str | None:
-        """Digest of the agent for an attempt that starts now; None: not yet. It stays valid during a check: nodes
-        retry.
+        """Digest of the agent for an attempt that starts now; None: not yet.
+
+        It stays valid during a check, because nodes retry.
         """
         with self._lock:
             due = not self._at_work and self._clock.monotonic() >= self._next_look

@@ -1,4 +1,4 @@
-"""The executor: carries out the reconciler's effects, guarded by generations.
+"""The executor: carry out the reconciler's effects, guarded by generations.
 
 It works in three phases: all records (each after the effects that its change would make the daemon forget), then all
 history, then the rest, job by job in order. So intents are durable before effects, and a history file costs one append
@@ -57,7 +57,7 @@ from bastion.ports import ObjectStore, StoredObject
 
 @dataclass(slots=True)
 class Outcome:
-    """The result of executing a tick's effects. `records`: those written; `done`: number of effects carried out."""
+    """The result of executing a tick's effects. `records` were written; `done` counts the effects carried out."""
 
     records: dict[str, JobRecord] = field(default_factory=dict)
     dropped: set[str] = field(default_factory=set)
@@ -65,7 +65,7 @@ class Outcome:
     done: int = 0
 
     def blame(self, name: str, problem: str) -> None:
-        """Adds a job's problem; a lost lease is reported once, not for every job."""
+        """Add a job's problem; a lost lease is reported once, not for every job."""
         text = problem if problem == LEASE_RAN_OUT else f"{name}: {problem}"
         if text not in self.problems[-1:]:
             self.problems.append(text)
@@ -91,7 +91,7 @@ class Executor:
         threads: ThreadPool,
         may_act: Callable[[], bool],
     ) -> None:
-        """`may_act`: whether the lease still holds; asked before every effect."""
+        """Carry out effects while `may_act` says that the lease holds; it is asked before every effect."""
         self._store = store
         self._provisioners = provisioners
         self._folders = folders
@@ -157,13 +157,11 @@ class Executor:
         known_projects: Collection[str],
         outcome: Outcome,
     ) -> dict[str, str]:
-        """Returns the problems, by job.
+        """Return the problems, by job.
 
         Args:
-            jobs: Jobs whose record, if any, was written.
             moved: Names whose record was written in this tick.
             fresh: Those whose record is their first.
-            known_projects: For the history.
             outcome: Receives counts and problems.
         """
         records = {}
@@ -268,7 +266,7 @@ class Executor:
             return
 
     def _drop_all(self, prefix: str, start: str, forget: Callable[[str], None], *, keep: str = "") -> None:
-        """Deletes all objects below a prefix whose name has that start, except keys that end in `keep`."""
+        """Delete all objects below a prefix whose name has that start, except keys that end in `keep`."""
         for meta in list(self._store.list(f"{prefix}{start}")):
             if keep and meta.key.endswith(keep):
                 continue
@@ -343,7 +341,7 @@ class Executor:
         self._store.put(key, effect.document, generation=present.meta.generation)
 
     def _move_aside(self, present: StoredObject, aside: str) -> None:
-        """Copies a result to `aside`, or to its own key if another result is there."""
+        """Copy a result to `aside`, or to its own key if another result is there."""
         if not self._copied(present, aside) and not self._copied(present, f"{aside}~{present.meta.generation}"):
             raise InvalidDocument(f"{aside} already holds another result; move it away")
 

@@ -28,9 +28,7 @@ LEASE_RAN_OUT = "the lease expired during the tick; continuing in the next one"
 
 @dataclass(slots=True)
 class _File:
-    """One history file: its generation, and by uid the number of the last line. `torn`: the text after the last
-    newline.
-    """
+    """One history file: its generation, the last line's number by uid, and the text after the last newline (`torn`)."""
 
     generation: int
     last: dict[str, int] = field(default_factory=dict)
@@ -80,16 +78,15 @@ class HistoryWriter:
         may_act: Callable[[], bool],
         fresh: Collection[str] = (),
     ) -> dict[str, str]:
-        """Appends every line of the records to the history of the job and the project, and to a slice job's log.
+        """Append every line of the records to the history of the job and the project, and to a slice job's log.
+
+        Returns by uid why some lines are not appended; appending the record again adds just those.
 
         Args:
             records: One per job.
             known_projects: Projects of the quota file; only these become keys.
             may_act: Whether the lease still holds; asked before every append.
             fresh: Uids with a new state: their files are created without a look first, as most do not exist.
-
-        Returns:
-            By uid, why some lines are not appended; appending the record again adds just those.
         """
         projects = set(known_projects)
         new: set[str] = set()
@@ -128,7 +125,7 @@ class HistoryWriter:
         return problems
 
     def _forget_past_days(self) -> None:
-        """Keeps two days, because around midnight lines of both arrive."""
+        """Keep two days, because around midnight lines of both arrive."""
         for day in sorted(self._project_files)[:-2]:
             for key in self._project_files.pop(day):
                 self._files.pop(key, None)
@@ -185,7 +182,7 @@ class HistoryWriter:
 
 
 def _behind(torn: bytes, lines: list[_Line]) -> bytes:
-    """The bytes to append so that the file has these lines, with a job's lines in order."""
+    """Return the bytes to append so that the file has these lines, with a job's lines in order."""
     texts = {id(line): line.text.encode() for line in lines}
     if not torn:
         return b"".join(texts.values())

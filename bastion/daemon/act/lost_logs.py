@@ -20,10 +20,9 @@ _DIGITS = 10
 
 
 def tell(store: ObjectStore, effect: TellLogGap) -> None:
-    """Writes the gap line after the host's last segment, unless that ends with it.
+    """Write the gap line after the host's last segment, unless that ends with it.
 
-    Raises:
-        StoreError: Unknown whether it was written; call again.
+    Raises StoreError if it is unknown whether it was written; call again.
     """
     text = missing(None, effect.reason)
     for _ in range(_TRIES):
@@ -57,7 +56,7 @@ def _tail(store: ObjectStore, key: str) -> bytes:
 
 
 def _last_number(store: ObjectStore, effect: TellLogGap) -> int:
-    """The number of the last segment, 0 if there is none; few requests even for a million segments."""
+    """Return the number of the last segment, 0 if there is none; few requests even for a million segments."""
 
     def after(number: int) -> list[int]:
         key = keys.log_segment(effect.job, effect.run, effect.host, number)

@@ -27,10 +27,10 @@ class _Kept:
 
 
 class Backlog(Collection[str]):
-    """The names that are not accepted yet. Each tick calls `begin`, `sort_out` after each reading of specs, then
-    `published`.
+    """The names that are not accepted yet.
 
-    A spec with a cancel request is accepted regardless of the limits, because it only ends.
+    Each tick calls `begin`, `sort_out` after each reading of specs, then `published`. A spec with a cancel request is
+    accepted regardless of the limits, because it only ends.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Backlog(Collection[str]):
         return kept is not None and kept.generation == meta.generation
 
     def begin(self, policy: Policy | None) -> None:
-        """Releases specs that fit now, to be read again. Call it after reading the states."""
+        """Release specs that fit now, to be read again. Call it after reading the states."""
         self._policy, self._room = policy, None
         if not self._kept:
             return
@@ -84,7 +84,7 @@ class Backlog(Collection[str]):
                 self._release(name)
 
     def sort_out(self, names: Iterable[str]) -> None:
-        """Adds new specs without a state that are over the limits; the oldest are accepted first."""
+        """Add new specs without a state that are over the limits. The oldest are accepted first."""
         specs, states = self._specs, self._states.listed
         new = [
             name

@@ -43,8 +43,9 @@ def _read_run_object(name: str, data: bytes) -> Order | Report:
 
 
 class Folders:
-    """One cache for each folder. `run_objects`: by `<run>/order` and `<run>/reports/<i>`; `quota`: None under another
-    ROOT.
+    """One cache for each folder; `quota` is None under another ROOT.
+
+    `run_objects` are by `<run>/order` and `<run>/reports/<i>`.
     """
 
     def __init__(self, store: ObjectStore, clock: Clock, *, bastion: str, quota_here: bool) -> None:

@@ -46,7 +46,7 @@ class Gangs:
         return self.bastion_host if on_bastion else self.slices[ref.zone]
 
     def problem(self, *, on_bastion: bool, zones: Iterable[str] | None = None) -> str:
-        """The first failed listing's problem; empty if none failed. `zones`: those to consider; None: all."""
+        """Return the first failed listing's problem; empty if none failed. `zones` limits it to those zones."""
         if on_bastion:
             return self.bastion_host.problem
         listings = self.slices.values() if zones is None else (self.slices[zone] for zone in zones)
@@ -67,7 +67,7 @@ class Gangs:
 
 
 def list_gangs(provisioners: Provisioners, zones: Iterable[str], threads: ThreadPool) -> Gangs:
-    """Lists all zones at once, so that an API that hangs costs one deadline; a failed listing becomes a problem."""
+    """List all zones at once, so that an API that hangs costs one deadline. A failed listing becomes a problem."""
     asked = list(zones)
     slices = dict(zip(asked, threads.each(lambda zone: _list(provisioners.slices, zone), asked), strict=True))
     host = _list(provisioners.bastion_host, "")

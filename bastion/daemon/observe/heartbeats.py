@@ -10,7 +10,7 @@ from bastion.ports import Clock, ObjectMeta
 
 
 class Heartbeats:
-    """When each heartbeat last changed. Counting restarts after an outage of the bucket, which may affect hosts too."""
+    """The last change of each heartbeat. Counting restarts after an outage of the bucket, which may affect hosts."""
 
     def __init__(self, clock: Clock) -> None:
         self.prefix = keys.BEATS
@@ -22,7 +22,7 @@ class Heartbeats:
         self._answered_at = clock.monotonic()
 
     def start_anew(self) -> None:
-        """Restarts counting: the bucket does not answer us, so hosts may not reach it either."""
+        """Restart counting: the bucket does not answer us, so hosts may not reach it either."""
         self._seen.clear()
         self._never.clear()
 
@@ -51,11 +51,11 @@ class Heartbeats:
         self._seen, self._by_run = seen, by_run
 
     def silent_seconds(self, run: str) -> dict[int, float]:
-        """Seconds since each host's last heartbeat, by host index; hosts without any are missing."""
+        """Return seconds since each host's last heartbeat, by host index; hosts without any are missing."""
         return self._by_run.get(run, {})
 
     def never_heard(self, run: str, hosts: Iterable[int]) -> dict[int, float]:
-        """For those of `hosts` without a heartbeat: seconds since the first of consecutive calls."""
+        """Return, for those of `hosts` without a heartbeat, the seconds since the first of consecutive calls."""
         now = self._clock.monotonic()
         silent = {}
         for host in set(hosts).difference(self.silent_seconds(run)):

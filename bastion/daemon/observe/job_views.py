@@ -56,7 +56,7 @@ class JobViews:
         settings: Installation,
         backlog: Collection[str] = (),
     ) -> None:
-        """`backlog`: names without a view, because the queue is full."""
+        """Build no view of the names in `backlog`: the queue is full."""
         self._backlog = backlog
         self._store = store
         self._folders = folders
@@ -83,7 +83,7 @@ class JobViews:
         self._late: Callable[[JobRecord], bool] = lambda _: False
 
     def start_anew(self) -> None:
-        """Forgets what another daemon may have changed: a new epoch begins."""
+        """Forget what another daemon may have changed: a new epoch begins."""
         self.creation_failures.clear()
         self.doubts.clear()
         self._later_gangs.clear()
@@ -95,8 +95,9 @@ class JobViews:
             self.doubts[record.name] = generation, record
 
     def build(self, nodes: Gangs, *, late: Callable[[JobRecord], bool] = lambda _: False) -> dict[str, JobView]:
-        """The sorted views of every name with a spec, a state or an explanation. `late`: whether an attempt never
-        counted.
+        """Return the sorted views of every name with a spec, a state or an explanation.
+
+        `late` tells whether a job's attempt never counted.
         """
         folders = self._folders
         states = folders.states
@@ -117,7 +118,7 @@ class JobViews:
         return {name: self._view(name, nodes, resting.get(name)) for name in names}
 
     def history_appended(self, record: JobRecord, *, shared: bool) -> None:
-        """Records that the job's history, and its project's if `shared`, has all lines of the record."""
+        """Record that the job's history, and its project's if `shared`, has all lines of the record."""
         self.history_own[record.uid] = record.history_next - 1
         if shared:
             self.history_done[record.uid] = record.history_next - 1
@@ -126,7 +127,7 @@ class JobViews:
             self.unshared[record.uid] = record.job.project_id
 
     def share_history(self, known_projects: Collection[str]) -> None:
-        """Makes lines of newly known projects due; their files show which lines they have."""
+        """Make lines of newly known projects due; their files show which lines they have."""
         for uid in [uid for uid, project in self.unshared.items() if project in known_projects]:
             del self.unshared[uid]
             self.history_own.pop(uid, None)
@@ -138,7 +139,7 @@ class JobViews:
     # -- specs and requests ------------------------------------------------------------------------------------
 
     def refused_unread(self, name: str, size: int) -> str:
-        """Why a spec of that name and size is not downloaded; empty if it is."""
+        """Return why a spec of that name and size is not downloaded; empty if it is."""
         try:
             keys.check_job_name(name, bastion=self._settings.bastion)
         except InvalidSpec as error:
@@ -148,7 +149,7 @@ class JobViews:
         return ""
 
     def _spec_problem(self, name: str, meta: ObjectMeta | None) -> str:
-        """Why the present object is refused; empty during its first second, when it may be half written."""
+        """Return why the present object is refused; empty during its first second, when it may be half written."""
         if meta is None:
             return ""
         specs = self._folders.specs
@@ -324,8 +325,9 @@ class JobViews:
         return max((self._runs_of.get(uid, 0), *created))
 
     def _orphans_of(self, record: JobRecord, generation: int, nodes: tuple[OrphanGang, ...]) -> tuple[OrphanGang, ...]:
-        """Gangs outside the record's runs. One of a later attempt may belong to a newer state; it is left alone for a
-        while.
+        """Return the gangs outside the record's runs.
+
+        A gang of a later attempt may belong to a newer state, and is left alone for a while.
         """
         if not nodes:
             return ()
@@ -379,7 +381,7 @@ class JobViews:
         )
 
     def _first_seen(self, name: str) -> float:
-        """When this version of a report was first seen, on our own clock."""
+        """The time, on our own clock, at which this version of a report was first seen."""
         generation = self._folders.run_objects.generation(name)
         before = self._reports_before.get(name)
         seen = before if before is not None and before[0] == generation else (generation, self._clock.now())
@@ -396,7 +398,7 @@ class JobViews:
         return None if error is None else failure_of(error)
 
     def _require_all_read(self, plan: RunPlan) -> None:
-        """Requires all objects of a run (an unread one may be a lost host's last report); raises StoreUnavailable."""
+        """Require all objects of a run (an unread one may be a lost host's last report); raises StoreUnavailable."""
         claims, run_objects = self._folders.claims.unknown, self._folders.run_objects.unknown
         if not (claims or run_objects):
             return
@@ -411,7 +413,7 @@ class JobViews:
         return claims.values.get(run) or (Claim(run=run) if run in claims.problems else None)
 
     def _silent_seconds(self, plan: RunPlan, reports: Mapping[int, Report]) -> dict[int, float]:
-        """Silence by host; a host without a heartbeat is silent since we first saw it."""
+        """Silence by host. A host without a heartbeat is silent since we first saw it."""
         up = {0, *reports} if self._claim(plan.run) else set(reports)
         heartbeats = self._folders.heartbeats
         return {**heartbeats.silent_seconds(plan.run), **heartbeats.never_heard(plan.run, up)}

@@ -10,7 +10,7 @@ _LOOKED_AT_TICKS = 360
 
 
 class LastGood:
-    """One copy. `keep` sets its content; `settle` writes it. `problem`: why the copy is outdated; otherwise empty."""
+    """One copy: `keep` sets its content, `settle` writes it. `problem` says why it is outdated; otherwise empty."""
 
     def __init__(self, store: ObjectStore, key: str, *, max_bytes: int) -> None:
         self._store = store
@@ -24,11 +24,11 @@ class LastGood:
         self.problem = ""
 
     def take_over(self) -> None:
-        """Forgets the copy: another daemon may have written it."""
+        """Forget the copy: another daemon may have written it."""
         self._generation, self._wanted, self._kept, self.problem = None, None, None, ""
 
     def recall(self) -> bytes:
-        """The copy; empty if there is none or it is too large to be ours; raises StoreError if it could not be read."""
+        """Return the copy, empty if there is none or it is too large to be ours; raises StoreError."""
         if self._generation is None:
             found = self._store.head(self._key)
             self._generation, self._data = found.generation if found else 0, b""
@@ -45,7 +45,7 @@ class LastGood:
         self._wanted = data
 
     def settle(self) -> None:
-        """Writes the copy if it differs, and checks it now and then; a failure goes to `problem`."""
+        """Write the copy if it differs, and check it now and then; a failure goes to `problem`."""
         self._settled += 1
         try:
             if self._settled % _LOOKED_AT_TICKS == 0 and self._was_changed():

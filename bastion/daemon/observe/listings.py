@@ -1,4 +1,4 @@
-"""Which folders a tick lists, so that ten thousand waiting jobs cost at most fifteen requests.
+"""The folders that a tick lists, so that ten thousand waiting jobs cost at most fifteen requests.
 
 A listing costs one request per page of a thousand objects, so:
 
@@ -29,7 +29,7 @@ _SETTINGS_TICKS = 30
 _RUNS_TICKS = 1
 _HEARTBEATS_TICKS = 3
 _WINDOW_TICKS = 2
-# Nothing is later than this many periods, whatever the budget.
+# Maximum lateness in periods, whatever the budget.
 _LATEST = 4
 
 
@@ -43,7 +43,7 @@ class Shelf(Protocol):
 
 class WindowShelf(Shelf, Protocol):
     def take(self, found: Sequence[ObjectMeta], *, after: str = "", until: str = "") -> None:
-        """Takes a listing of the keys greater than `after`, up to `until` if given."""
+        """Take a listing of the keys greater than `after`, up to `until` if given."""
         ...
 
 
@@ -99,7 +99,7 @@ class _Stretch:
         self._listed_in = tick
 
     def _together(self, store: ObjectStore) -> list[list[ObjectMeta]] | None:
-        """The listing by cache; None if foreign objects between them exceed a page."""
+        """Return the listing by cache; None if foreign objects between them exceed a page."""
         prefixes = [shelf.prefix for shelf in self._shelves]
         found: list[list[ObjectMeta]] = [[] for _ in prefixes]
         strangers = 0
@@ -132,7 +132,7 @@ def pages(count: int) -> int:
 
 
 class _Window:
-    """A page at a time through folders, again and again; foreign changes are seen within one round."""
+    """A page at a time through folders, in rounds; foreign changes are seen within one round."""
 
     pages = 1
 
@@ -201,7 +201,7 @@ class Listings:
         self._spent = 0
 
     def begin(self, *, spent: int) -> None:
-        """Begins a tick that has made `spent` requests already."""
+        """Begin a tick that has made `spent` requests already."""
         self._tick += 1
         self._spent = spent
 
@@ -214,10 +214,9 @@ class Listings:
         return self._tail.listed_in(self._tick)
 
     def look(self, *, whole: bool) -> None:
-        """Lists what is due, or with `whole` everything that this tick has not listed.
+        """List what is due, or with `whole` everything that this tick has not listed.
 
-        Raises:
-            StoreError: A folder could not be listed; decide nothing in this tick.
+        Raises StoreError if a folder could not be listed; decide nothing in this tick.
         """
         wanted: Sequence[_Part] = self._everything if whole else self._due()
         self._threads.each(

@@ -29,8 +29,9 @@ class ObjectCache(Generic[T]):
         confirm_absence: bool = False,
         max_bytes: Callable[[str], int] = lambda _: limits.DOCUMENT_MAX_BYTES,
     ) -> None:
-        """`parse` raises `InvalidDocument`. `confirm_absence`: look up objects that a listing lacks. `max_bytes`: by
-        name.
+        """Cache objects. `parse` raises InvalidDocument; `max_bytes` is by name.
+
+        With `confirm_absence`, objects that a listing lacks are looked up.
         """
         self.prefix = prefix
         self._store = store
@@ -44,10 +45,9 @@ class ObjectCache(Generic[T]):
         self.unknown: dict[str, str] = {}
 
     def take(self, found: Sequence[ObjectMeta], *, after: str = "", until: str = "") -> None:
-        """Takes a listing of the prefix, or of the keys greater than `after` up to `until`; forgets vanished names.
+        """Take a listing of the prefix, or of the keys greater than `after` up to `until`; forget vanished names.
 
-        Raises:
-            StoreError: An absence could not be confirmed; nothing has changed.
+        Raises StoreError if an absence could not be confirmed; then nothing has changed.
         """
         skip = len(self.prefix)
         low, high = after[skip:], until[skip:]
@@ -68,7 +68,7 @@ class ObjectCache(Generic[T]):
         self.listed = listed
 
     def look_up(self, names: Iterable[str], threads: ThreadPool) -> dict[str, str]:
-        """Adds those of `names` that a lookup finds to the listing; returns the reasons of failed lookups by name."""
+        """Add those of `names` that a lookup finds to the listing; return the reasons of failed lookups by name."""
         wanted = [name for name in names if name not in self.listed]
         problems = {}
         for name, found in zip(wanted, threads.each(self._look_up_one, wanted), strict=True):
@@ -85,7 +85,7 @@ class ObjectCache(Generic[T]):
             return str(error)
 
     def forget(self, name: str) -> None:
-        """Drops the content; the object may still be listed."""
+        """Drop the content; the object may still be listed."""
         self._generations.pop(name, None)
         self.values.pop(name, None)
         self.problems.pop(name, None)
@@ -101,11 +101,11 @@ class ObjectCache(Generic[T]):
         self.problems.pop(name, None)
 
     def generation(self, name: str) -> int:
-        """The generation that `values[name]` or `problems[name]` was read from; 0 if neither exists."""
+        """Return the generation that `values[name]` or `problems[name]` was read from; 0 if neither exists."""
         return self._generations.get(name, 0)
 
     def fetch(self, names: Iterable[str], threads: ThreadPool) -> None:
-        """Downloads those of `names` with a new generation, all at once."""
+        """Download those of `names` with a new generation, all at once."""
         listed, known = self.listed, self._generations
         wanted = [name for name in names if name in listed and known.get(name) != listed[name].generation]
         if self.unknown:
@@ -115,7 +115,7 @@ class ObjectCache(Generic[T]):
                 self.drop(name)
 
     def _fetch_one(self, name: str) -> str:
-        """Returns the name if the object is gone."""
+        """Return the name if the object is gone."""
         meta = self.listed[name]
         max_bytes = self._max_bytes(name)
         if meta.size > max_bytes:

@@ -1,4 +1,4 @@
-"""Observing: downloads changed objects, then lists nodes, and builds a `World`.
+"""Observing: download changed objects, then list nodes, and build a `World`.
 
 Nodes are listed after the bucket, so that a node's state is never older than its record. When a node looks lost, its
 reports are read once more, because a host may report and vanish in between.
@@ -29,7 +29,7 @@ __all__ = ["Observer", "Provisioners"]
 
 
 class Observer:
-    """Keeps what was read, and reads only changes.
+    """Keeps what it read, and reads only changes.
 
     Attributes:
         folders: One cache per folder; filled by listings and by the executor's writes.
@@ -70,10 +70,10 @@ class Observer:
         agent: str | None = "",
         fence: Fence | None = None,
     ) -> World:
-        """Reads everything that changed and builds the world.
+        """Read everything that changed and build the world.
 
         Args:
-            whole: Whether this tick listed everything; only then it may act.
+            whole: Whether this tick listed everything; only then may it act.
             policy: The quota file in force; sets the limits of the queue too.
             provisioning: The operator's settings in force; their zones are listed.
             fence: Which attempts count; None: all.
@@ -238,7 +238,7 @@ class Observer:
 
 
 def zones_needed(records: Iterable[JobRecord], provisioning: Provisioning | None) -> set[str]:
-    """Zones that may need slices: the settings' zones, and those of present and past attempts."""
+    """Return the zones that may need slices: the settings' zones, and those of present and past attempts."""
     zones = set(provisioning.zones() if provisioning is not None else ())
     own = provisioning is None or "" in zones
     for record in records:

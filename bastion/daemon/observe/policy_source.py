@@ -27,26 +27,20 @@ _COPY = re.compile(re.escape(_COPY_OF) + rb"([0-9]{1,20})\n")
 
 @dataclass(frozen=True, slots=True)
 class PolicyStatus:
-    """The quota file in force.
+    """The quota file in force."""
 
-    Attributes:
-        policy: Of the last good file; None if there never was one: nothing is admitted and nothing is stopped.
-        generation: Of the object that `policy` was read from.
-        problem: Why the present object is not in force; empty if it is.
-        data: The file that `policy` was read from.
-    """
-
+    # Of the last good file. None if there never was one: then no job starts or is stopped.
     policy: Policy | None = None
-    generation: int = 0
-    problem: str = ""
-    data: bytes = field(default=b"", repr=False)
+    generation: int = 0  # of the object that `policy` was read from
+    problem: str = ""  # why the present object is not in force; empty if it is
+    data: bytes = field(default=b"", repr=False)  # the file that `policy` was read from
 
 
 class PolicySource:
     """Reads the quota file; a missing or broken one changes nothing and becomes a problem."""
 
     def __init__(self, store: ObjectStore, listed: LoneObject | None) -> None:
-        """`listed`: the listed file; None: it is under another ROOT, is listed here, and gets no copy."""
+        """Read through `store`. `listed` None: the file is under another ROOT, is listed here, and gets no copy."""
         self._store = store
         self._listed = listed
         self._read_generation = 0
@@ -63,7 +57,7 @@ class PolicySource:
         return self._copy.problem if self._copy else ""
 
     def take_over(self, published_generation: int) -> None:
-        """Forgets a policy that the predecessor did not have in force; `published_generation` is of that, or 0."""
+        """Forget a policy that the predecessor did not have in force; `published_generation` is of that, or 0."""
         known = self.status
         self._read_generation, self._recalled, self._published_generation = 0, False, published_generation
         if known.policy is None or not published_generation or known.generation != published_generation:
@@ -72,7 +66,7 @@ class PolicySource:
             self._copy.take_over()
 
     def refresh(self) -> PolicyStatus:
-        """Reads the file if its generation is new. A failure becomes a problem, because it may be another bucket."""
+        """Read the file if its generation is new. A failure becomes a problem, because it may be another bucket."""
         try:
             self._look()
         except StoreError as error:
@@ -122,7 +116,7 @@ class PolicySource:
         self.status = replace(self.status, problem=problem)
 
     def _recall(self) -> None:
-        """Restores the predecessor's policy if this daemon has not read a good file yet."""
+        """Restore the predecessor's policy if this daemon has not read a good file yet."""
         if self.status.policy is not None or self._recalled:
             return
         self._read_generation = 0  # until it is known
@@ -185,11 +179,7 @@ class OptionsSource:
         self._copy.take_over()
 
     def refresh(self) -> RuntimeOptions:
-        """Reads the options if their generation is new.
-
-        Raises:
-            StoreError: It is unknown whether this is a dry run.
-        """
+        """Read the options if their generation is new; raises StoreError if it is unknown whether this is a dry run."""
         try:
             if not self._known:
                 self._recall()

@@ -19,23 +19,18 @@ _WHAT = f"the settings {keys.DAEMON_SETTINGS}"
 
 @dataclass(frozen=True, slots=True)
 class SettingsStatus:
-    """The settings in force.
+    """The settings in force."""
 
-    Attributes:
-        provisioning: Of the last good file, or the default without one; None: no slice is created, and running jobs go
-            on.
-        problem: Why the present object is not in force or is missing; otherwise empty.
-    """
-
+    # Of the last good file, or the default without one; None: no slice is created, and running jobs go on.
     provisioning: Provisioning | None = None
-    problem: str = ""
+    problem: str = ""  # why the present object is not in force or is missing; otherwise empty
 
 
 class SettingsSource:
     """Reads `config/daemon.toml`; a missing or broken one changes nothing and becomes a problem."""
 
     def __init__(self, store: ObjectStore, listed: LoneObject, *, without_file: Provisioning | None) -> None:
-        """`without_file`: the settings while there never was a file; None: none."""
+        """Read through `store`. `without_file` has the settings while there never was a file; None: none."""
         self._store = store
         self._listed = listed
         self._without_file = without_file
@@ -50,7 +45,7 @@ class SettingsSource:
         return self._copy.problem
 
     def take_over(self) -> None:
-        """Forgets the settings: those that the predecessor had in force count."""
+        """Forget the settings: those that the predecessor had in force count."""
         self._read_generation, self._recalled, self._last_good = 0, False, None
         self._copy.take_over()
 

@@ -1,7 +1,7 @@
 """Zones that may have orphaned slices, because they were in use recently.
 
-A zone removed from the settings may still have slices of ours, created late. It is listed for another hour, and as long
-as it has any. The status publishes these zones for a successor. A zone that never answered does not count.
+A zone removed from the settings may still have slices of ours, created late. It is listed for another hour, and while
+it has any. The status publishes these zones for a successor. A zone that never answered does not count.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ KEPT_SECONDS = 3600.0
 
 
 class ZonesInUse:
-    """Remembers when each zone was last needed, or had slices of ours."""
+    """The time at which each zone was last needed, or had slices of ours."""
 
     def __init__(self) -> None:
         self._used_at: dict[str, float] = {}
@@ -25,9 +25,7 @@ class ZonesInUse:
         return sorted(self._used_at)
 
     def looked(self, nodes: Gangs, needed: Iterable[str], now: float) -> None:
-        """Records one tick's listings. `needed`: zones of the settings and the jobs' records; `now`: on the monotonic
-        clock.
-        """
+        """Record one tick's listings at monotonic time `now`. `needed`: zones of the settings and the records."""
         wanted = set(needed)
         for zone, listing in nodes.slices.items():
             if not listing.problem and (zone in wanted or listing.nodes):
