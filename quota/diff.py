@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from quota.describe_rules import RuleValue, format_value, rule_label, rule_value, rule_values
 from quota.policy import Policy
 from quota.rules import ProjectRules
-from quota.rules_in_words import RuleValue, format_value, rule_label, rule_value, rule_values
 from quota.rules_reading import KEYS
 
 # At most a screen of projects and a line of members.

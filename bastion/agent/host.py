@@ -28,8 +28,8 @@ from bastion.agent.backoff import Backoff, jittered
 from bastion.agent.bucket_link import BucketLink
 from bastion.agent.child_processes import ChildProcesses
 from bastion.agent.code.fetch import Fetch
-from bastion.agent.command.command_try import SHUTDOWN_FLUSH_SECONDS, CommandTry
 from bastion.agent.command.ending import may_be_followed
+from bastion.agent.command.one_try import SHUTDOWN_FLUSH_SECONDS, OneTry
 from bastion.agent.command.process import end_orphans
 from bastion.agent.environment import BOOT_ID, EMULATED_TPU, STATE_DIR
 from bastion.agent.gate import Gate, Passage, Verdict
@@ -167,7 +167,7 @@ class Host:
             if earlier is not None and earlier.token != self._identity.arguments.token:
                 earlier = None
             self._start_threads()
-            return self._live(earlier)
+            return self._run_tries(earlier)
         finally:
             self._stop_threads()
             self._state.close()
@@ -185,7 +185,7 @@ class Host:
         if self._parts.idle is not None:
             self._parts.idle.stop()
 
-    def _live(self, earlier: Report | None) -> int:
+    def _run_tries(self, earlier: Report | None) -> int:
         """Go from the report that an earlier agent left to the last report of this host."""
         report = self._known_end(earlier)
         if report is None:
@@ -265,7 +265,7 @@ class Host:
             self._until_stored(log.go_on)
         if self._parts.idle is not None:
             self._parts.idle.busy()
-        ending = CommandTry(self._parts, log, coordinator=passed.coordinator).run()
+        ending = OneTry(self._parts, log, coordinator=passed.coordinator).run()
         if ending.phase is HostPhase.WAITING:
             self._reporter.try_number += 1
             return self._reporter.make(HostPhase.WAITING)
@@ -363,7 +363,7 @@ class Host:
             self._wakeup.wait(self._identity.arguments.poll_seconds)
         if not sync.done:
             sync.abandon()
-            _log.warning("%s", host_outputs.lacking(sync))
+            _log.warning("%s", host_outputs.describe_missing(sync))
 
     def _new_log(self) -> HostLog:
         return self._log_of("worker", self._state.spool_dir, SPOOL_MAX_BYTES, self._wakeup.set)

@@ -69,15 +69,15 @@ class Watch:
         *,
         clock: Clock,
         rng: Random,
-        tell: Callable[[str, str], None],
+        notify: Callable[[str, str], None],
     ) -> None:
-        """`tell`: gets error and message when the value becomes meaningful."""
+        """`notify`: gets error and message when the value becomes meaningful."""
         self._server = server
         self._path = path
         self._meaning = meaning
         self._clock = clock
         self._backoff = Backoff(rng, first_seconds=1.0)
-        self._tell = tell
+        self._notify = notify
         self._tag = ""
 
     def look(self) -> float | None:
@@ -99,7 +99,7 @@ class Watch:
         self._backoff.reset()
         found = self._meaning(value)
         if found is not None:
-            self._tell(*found)
+            self._notify(*found)
             return None
         if self._tag != before:
             return 0.0
@@ -115,7 +115,7 @@ class HostSignals:
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._watches = [
-            Watch(server, path, meaning, clock=clock, rng=rng, tell=self._told)
+            Watch(server, path, meaning, clock=clock, rng=rng, notify=self._on_notice)
             for path, meaning in (("preempted", preempted), ("maintenance-event", maintenance))
         ]
         self.pending: Signal | None = None
@@ -137,7 +137,7 @@ class HostSignals:
                 return
             self._ended.wait(delay)
 
-    def _told(self, error: str, message: str) -> None:
+    def _on_notice(self, error: str, message: str) -> None:
         with self._lock:
             if self.pending is not None:
                 return

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.client.quota.upload import QuotaDesk
+from bastion.client.quota.upload import QuotaClient
 from bastion.core.bucket import keys
 from tests.cli.quota_files import shares
 
@@ -172,13 +172,13 @@ def test_a_broken_file_is_told_line_by_line_and_not_written(run, busy, tmp_path)
 
 def test_somebody_elses_change_in_between_is_kept(run, busy, new, monkeypatch) -> None:
     """The other one comes at the worst moment: after the difference was shown."""
-    original = QuotaDesk.replace
+    original = QuotaClient.replace
 
     def late(self, data, present):
         busy.write_quota(shares(3, 0))
         return original(self, data, present)
 
-    monkeypatch.setattr(QuotaDesk, "replace", late)
+    monkeypatch.setattr(QuotaClient, "replace", late)
     done = run("quota", "upload", str(new), "--yes")
     assert done.code == 64
     assert "someone else changed" in done.err and "run the command again to see the difference" in done.err

@@ -35,7 +35,7 @@ class CheckpointFile:
         self._began = clock.monotonic()
         self._touched_ns: int | None = None
         self._saved_at: float | None = None
-        self._told: float | None = None
+        self._reported: float | None = None
         self._quiet_until = self._began
 
     def latest(self) -> float | None:
@@ -53,13 +53,13 @@ class CheckpointFile:
             self._saved_at = self.began_at + max(0.0, elapsed - age)
         return self._saved_at
 
-    def news(self) -> float | None:
+    def to_report(self) -> float | None:
         """Look at the file; return a checkpoint to report now, or None if there is none or the last report is too
         recent.
         """
         saved_at, now = self.latest(), self._clock.monotonic()
-        if saved_at == self._told or now < self._quiet_until:
+        if saved_at == self._reported or now < self._quiet_until:
             return None
-        self._told = saved_at
+        self._reported = saved_at
         self._quiet_until = now + jittered(limits.CHECKPOINT_REPORT_SECONDS, self._rng)
         return saved_at

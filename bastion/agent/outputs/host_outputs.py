@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bastion.agent.backoff import Backoff, jittered
 from bastion.agent.host_parts import HostParts
-from bastion.agent.outputs.restore import OutputArrival, Restored
+from bastion.agent.outputs.restore import OutputDownload, Restored
 from bastion.agent.outputs.store import OutputStore
 from bastion.agent.outputs.sync import OutputSync
 from bastion.core import limits
@@ -40,10 +40,10 @@ def order_of(parts: HostParts) -> Order | None:
         return None
 
 
-def arrival(parts: HostParts, order: Order, into: Path) -> OutputArrival:
+def download(parts: HostParts, order: Order, into: Path) -> OutputDownload:
     """The download of earlier outputs."""
     owner = 0 if order.output_sync == "worker0" else parts.identity.host
-    return OutputArrival(
+    return OutputDownload(
         parts.store,
         outputs.of_run(parts.identity.arguments.run, parts.identity.arguments.job, owner),
         into,
@@ -70,7 +70,7 @@ def begin(parts: HostParts, folder: Path) -> OutputSync:
     return sync
 
 
-def told_of(restored: Restored) -> list[str]:
+def describe(restored: Restored) -> list[str]:
     """Log lines about the restored outputs."""
     lines = [f"skipping incomplete outputs: {text}" for text in restored.passed_over]
     manifest = restored.manifest
@@ -82,7 +82,7 @@ def told_of(restored: Restored) -> list[str]:
     return lines
 
 
-def lacking(sync: OutputSync) -> str:
+def describe_missing(sync: OutputSync) -> str:
     """What is missing in the bucket after the last sync; empty if nothing."""
     if not sync.done:
         return f"some outputs could not be stored: {sync.storage_error or 'there was no time left'}"

@@ -38,8 +38,8 @@ AT_ONCE = 4
 _NUDGE_SHARE = 0.15
 
 
-class _GivenUp(Exception):
-    """Nobody waits for this any more."""
+class _Abandoned(Exception):
+    """`abandon` was called."""
 
 
 class OutputSync:
@@ -203,7 +203,7 @@ class OutputSync:
 
     def _check_wanted(self) -> None:
         if self._abandoned:
-            raise _GivenUp
+            raise _Abandoned
 
     def _work(self) -> None:
         while not self._abandoned:
@@ -211,7 +211,7 @@ class OutputSync:
             self._news.clear()
             try:
                 self.sync_once()
-            except _GivenUp:
+            except _Abandoned:
                 break
             except (StoreError, OSError, Refused, ValueError) as error:  # ValueError: no manifest fits
                 self.storage_error = str(error)

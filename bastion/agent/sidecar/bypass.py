@@ -140,13 +140,13 @@ def _endpoint(text: str) -> Endpoint:
 class BypassWatch:
     """Looks periodically while there is a command."""
 
-    def __init__(self, *, upstream: str, period_seconds: float, tell: Callable[[str], None]) -> None:
-        """`tell`: called from the watch's thread with a line for the job's log."""
+    def __init__(self, *, upstream: str, period_seconds: float, notify: Callable[[str], None]) -> None:
+        """`notify`: called from the watch's thread with a line for the job's log."""
         self._upstream = upstream
         self._period = period_seconds
-        self._tell = tell
+        self._notify = notify
         self._members: Callable[[], Sequence[ProcessId]] | None = None
-        self._told: set[ProcessId] = set()
+        self._reported: set[ProcessId] = set()
         self._endpoints: dict[Endpoint, None] = {}
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="proxy-bypass", daemon=True)
@@ -174,9 +174,9 @@ class BypassWatch:
         if not self._endpoints:
             return
         for bypass in find(members(), set(self._endpoints)):
-            if bypass.process not in self._told:
-                self._told.add(bypass.process)
-                self._tell(str(bypass))
+            if bypass.process not in self._reported:
+                self._reported.add(bypass.process)
+                self._notify(str(bypass))
 
     def _work(self) -> None:
         while not self._ending.wait(self._period):

@@ -106,7 +106,7 @@ class Sidecar:
         environ: The agent's environment.
         marker: Identifies a proxy that an earlier agent left.
         open_log: Makes a log for its output; calls back when part of it is done.
-        on_change: Called from other threads when an attribute or `news` changed.
+        on_change: Called from other threads when an attribute changed or a note came.
         """
         self.place = place
         self._program = tuple(program)
@@ -118,7 +118,7 @@ class Sidecar:
         self._times = times
         self._backoff = Backoff(rng, first_seconds=times.first_backoff, last_seconds=_LAST_BACKOFF_SECONDS)
         self._wakeup = Wakeup()
-        self._news: deque[str] = deque()
+        self._notes: deque[str] = deque()
         self._deaths: deque[float] = deque()
         self._variables: dict[str, str] = {}
         self._thread: threading.Thread | None = None
@@ -136,7 +136,7 @@ class Sidecar:
             return
         self._variables = proxy_variables(self.place, own_variables(self._environ), order, marker=self._marker)
         self._watch = BypassWatch(
-            upstream=self._variables.get(UPSTREAM, ""), period_seconds=self._times.bypass, tell=self._tell
+            upstream=self._variables.get(UPSTREAM, ""), period_seconds=self._times.bypass, notify=self._note
         )
         self._watch.start()
         self._thread = threading.Thread(target=self._work, name="proxy-keeper", daemon=True)
@@ -151,11 +151,11 @@ class Sidecar:
         """Whether it serves, or never will."""
         return self.serves or self.problem is not None
 
-    def news(self) -> list[str]:
+    def take_notes(self) -> list[str]:
         """New lines for the job's log, each once."""
         lines = []
-        while self._news:
-            lines.append(self._news.popleft())
+        while self._notes:
+            lines.append(self._notes.popleft())
         return lines
 
     def watch(self, members: Callable[[], Sequence[ProcessId]] | None) -> None:
@@ -221,7 +221,7 @@ class Sidecar:
             if self._is_hopeless(code, text, down_since):
                 return
             delay = self._backoff.next()
-            self._tell(f"{text}; restarting it")
+            self._note(f"{text}; restarting it")
             self._pause(delay)
 
     def _how(self, code: int | None, said: str) -> str:
@@ -280,7 +280,7 @@ class Sidecar:
 
     def _is_up(self) -> None:
         if self._has_served:
-            self._tell("the storage proxy recovered")
+            self._note("the storage proxy recovered")
         self._has_served = True
         self._backoff.reset()
         self.serves = True
@@ -315,6 +315,6 @@ class Sidecar:
         self.problem = SidecarProblem(error=error, message=message)
         self._on_change()
 
-    def _tell(self, text: str) -> None:
-        self._news.append(text)
+    def _note(self, text: str) -> None:
+        self._notes.append(text)
         self._on_change()

@@ -9,8 +9,8 @@ from bastion.cli.output import emit_json, plain
 from bastion.cli.quota import file as quota_file
 from bastion.core.errors import EXIT_REFUSED, Refused
 from quota import Policy, QuotaFileError, load
+from quota.describe_rules import RuleValue
 from quota.diff import AmountChange, Difference, RuleChange, describe, difference
-from quota.rules_in_words import RuleValue
 
 
 def _run(call: Invocation) -> int:

@@ -9,8 +9,8 @@ from typing import Any
 from bastion.cli.output import emit_json, plain, say
 from bastion.core.errors import Refused
 from quota import Policy, QuotaFileError
+from quota.describe_rules import rule_values
 from quota.reading import FILE_MAX_BYTES
-from quota.rules_in_words import rule_values
 
 
 def read(path: str) -> bytes:

@@ -16,7 +16,7 @@ from bastion.core.errors import Refused
 from bastion.wiring.roots import Root, open_root, parse_root
 
 if TYPE_CHECKING:
-    from bastion.client.quota.upload import QuotaDesk
+    from bastion.client.quota.upload import QuotaClient
 
 
 def define(values: flags.FlagValues) -> None:
@@ -30,27 +30,27 @@ def define(values: flags.FlagValues) -> None:
     )
 
 
-def open_desk(call: Invocation) -> tuple[QuotaDesk, str]:
+def open_quota_client(call: Invocation) -> tuple[QuotaClient, str]:
     """Open the quota file that the invocation names.
 
     Returns:
-        The desk, and the flags that a displayed command needs to reach the same file.
+        The client, and the flags that a displayed command needs to reach the same file.
 
     Raises:
         Refused: there is no such bastion, or the private ROOT is another bastion's.
     """
-    from bastion.client.quota.upload import QuotaDesk
+    from bastion.client.quota.upload import QuotaClient
 
     client, target = open_client(call)
     private = _private_root(call.flags.quota_root, target)
     if private is None:
-        return QuotaDesk(client, client.store, target.root), target.suffix
+        return QuotaClient(client, client.store, target.root), target.suffix
     if private.local and not Path(private.bucket).is_dir():
         raise Refused(f"no such folder: {plain(private.bucket)}; create it, or correct --quota_root")
     check_endpoint(private)
     given = call.flags.quota_root is not None
     suffix = target.suffix + (f" --quota_root={shlex.quote(private.url)}" if given else "")
-    return QuotaDesk(client, open_root(private.url), private), suffix
+    return QuotaClient(client, open_root(private.url), private), suffix
 
 
 def _private_root(flag: str | None, target: Target) -> Root | None:

@@ -27,14 +27,14 @@ def _define(values: flags.FlagValues) -> None:
 def _run(call: Invocation) -> int:
     if call.flags.raw and call.json:
         raise Refused("--raw and --output=json exclude each other; use only one")
-    desk, suffix = place.open_desk(call)
-    present, said = desk.present(), desk.in_force()
+    quota_client, suffix = place.open_quota_client(call)
+    present, said = quota_client.present(), quota_client.in_force()
     shown = present
     if said is not None and said.generation and (said.generation != present.generation):
         # A missing or invalid file leaves the last valid one in force; a valid one is about to be in force.
-        shown = present if present.policy is not None else desk.former(said.generation) or present
+        shown = present if present.policy is not None else quota_client.former(said.generation) or present
     state = _state(present, said)
-    where = plain(desk.url)
+    where = plain(quota_client.url)
     if not shown.generation:
         raise Refused(f"there is no quota file {where}{state}; upload one: bastion quota upload FILE{suffix}")
     written = to_rfc3339(shown.written_at)
@@ -52,7 +52,7 @@ def _run(call: Invocation) -> int:
     if call.json:
         emit_json(
             {
-                "url": desk.url,
+                "url": quota_client.url,
                 "generation": shown.generation,
                 "written_at": written,
                 "in_force": None if said is None else said.generation == shown.generation,

@@ -11,7 +11,7 @@ from random import Random
 import pytest
 
 from bastion.adapters.system_clock import SystemClock
-from bastion.agent.command import command_try
+from bastion.agent.command import execution, one_try
 from bastion.agent.metadata_server import MetadataServer
 from bastion.agent.vm_notices import HostSignals, Signal, Watch, maintenance, preempted
 from bastion.core.bucket import keys
@@ -59,7 +59,7 @@ class Scripted:
             preempted,
             clock=ManualClock(),
             rng=Random(1),
-            tell=lambda error, message: self.told.append((error, message)),
+            notify=lambda error, message: self.told.append((error, message)),
         )
 
     def __enter__(self) -> "Scripted":
@@ -187,7 +187,7 @@ def test_a_notice_while_the_host_waits_ends_its_waiting(stage: Stage, vm: Vm):
 
 
 def test_a_command_that_was_ended_a_moment_before_the_notice_came_was_not_at_fault(stage: Stage, vm: Vm, monkeypatch):
-    monkeypatch.setattr(command_try, "SHUTDOWN_NEWS_SECONDS", 10.0)
+    monkeypatch.setattr(execution, "SHUTDOWN_SIGNAL_SECONDS", 10.0)
     stage.order("echo up; kill -TERM $$")
     stage.start(stage.host(on_vm=True, signals=vm.signals))
     until(lambda: stage.phase() is HostPhase.RUNNING and not command_processes())
@@ -208,7 +208,7 @@ def test_a_notice_after_the_commands_end_changes_nothing_about_it(stage: Stage, 
 
 
 def test_a_host_that_goes_away_gives_its_report_though_its_log_cannot_be_stored(stage: Stage, vm: Vm, monkeypatch):
-    monkeypatch.setattr(command_try, "SHUTDOWN_FLUSH_SECONDS", 0.2)
+    monkeypatch.setattr(one_try, "SHUTDOWN_FLUSH_SECONDS", 0.2)
     stage.order("trap 'echo bye; exit 1' TERM; echo up; while :; do sleep 0.05; done")
     stage.start(stage.host(on_vm=True, signals=vm.signals))
     until(lambda: "stdout F up" in stage.log())
