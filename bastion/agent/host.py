@@ -1,16 +1,14 @@
 """One host of one attempt: wait for the gate, run the command, report its end, wait for another try.
 
-This is the loop that decides. Threads beside it talk to the bucket (`bucket_link`), read and upload the output
-(`logs`), and watch the metadata server (`vm_notices`) and the daemon's lease (`power`): the loop never waits for a
-network.
+This is the loop that decides. It never waits for a network: threads talk to the bucket (`bucket_link`), upload the
+output (`logs`), and watch the metadata server (`vm_notices`) and the daemon's lease (`power`).
 
 Invariants:
-
 * A try begins at most once on a host, in order, and only behind a claim with this attempt's token. If the agent dies
   during a try, the host begins no other.
 * A running command ends by itself or for a reason in `stop_reasons`.
-* The final report is written after the last log segment. Both are retried forever, unless the host shuts down. It is
-  final for its try: a later report is about a later try.
+* The final report of a try is written once, after its last log segment. Both are retried forever, unless the host shuts
+  down.
 """
 
 from __future__ import annotations
@@ -62,7 +60,7 @@ T = TypeVar("T")
 
 
 class Host:
-    """One agent's view of its host. `shut_down` may be called from a signal handler."""
+    """One host's agent. `shut_down` may be called from a signal handler."""
 
     def __init__(
         self,
@@ -80,7 +78,6 @@ class Host:
         proxy_times: SidecarTimes | None = None,
     ) -> None:
         """Args:
-        fetch: Gets the job's code.
         signals: Notices for this VM, if any.
         power_off: Ends the VM; the default depends on `environ`.
         proxy_program: Runs beside the command if the order asks for a proxy.
@@ -152,8 +149,7 @@ class Host:
     def run(self) -> int:
         """Run until the command's end is reported (on the bastion) or the host shuts down (on a VM).
 
-        Returns:
-            The agent's exit code: 0 if its last report is in the bucket.
+        Returns the agent's exit code: 0 if its last report is in the bucket.
         """
         if not self._state.open():
             _log.error("another agent of this host is already running (%s); exiting", self._state.folder)
@@ -186,7 +182,7 @@ class Host:
             self._parts.idle.stop()
 
     def _run_tries(self, earlier: Report | None) -> int:
-        """Go from the report that an earlier agent left to the last report of this host."""
+        """Go from the report that an earlier agent left to the last report of this host; return the exit code."""
         report = self._known_end(earlier)
         if report is None:
             kept = self._state.outcome()
@@ -325,8 +321,7 @@ class Host:
     def _store_rest_of_log(self, *, gap: bool = False) -> None:
         """Upload what an earlier agent left in the spools; give up only at shutdown.
 
-        Args:
-            gap: Whether unread output may be lost; the log then says so.
+        `gap`: unread output may be lost; the log then says so.
         """
         if self._state.proxy_spool_dir.is_dir():
             self._store_rest_of(self._new_proxy_log(self._wakeup.set), gap=False)
@@ -349,7 +344,6 @@ class Host:
             log.abandon()
 
     def _store_rest_of_outputs(self) -> None:
-        """Store what the command left in its output folder."""
         if not self._state.prepared:
             return
         order = self._until_stored(lambda: host_outputs.order_of(self._parts))

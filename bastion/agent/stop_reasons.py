@@ -1,7 +1,7 @@
-"""Why a host stops: it is shut down, the cloud takes it away, its order says so, or its order is lost.
+"""Why a host stops: it is shut down, the cloud takes it away, its order says so, or its order is lost. Does no I/O.
 
-Does no I/O. Invariant: nothing else ends a running command. An unreachable bucket or a dead daemon is no reason, unless
-another machine may start the command again (`order_lost_seconds`).
+Invariant: nothing else ends a running command. An unreachable bucket or a dead daemon is no reason, unless another
+machine may start the command again (`order_lost_seconds`).
 """
 
 from __future__ import annotations
@@ -37,11 +37,7 @@ class Stop:
 
 
 class StopReasons:
-    """The stop reasons of one host.
-
-    Attributes:
-        shut_down: Set from a signal handler when the host shuts down.
-    """
+    """The stop reasons of one host. A signal handler sets `shut_down` when the host shuts down."""
 
     def __init__(self, identity: HostIdentity, link: BucketLink, signals: HostSignals | None, *, clock: Clock) -> None:
         self._order_lost_seconds = identity.arguments.order_lost_seconds
@@ -51,11 +47,11 @@ class StopReasons:
         self.shut_down = False
 
     def of_try(self, number: int) -> Stop | None:
-        """Why not to begin or continue a try."""
+        """Why this host must not begin or continue a try."""
         return self.of_host() or self._of_order(number)
 
     def of_host(self) -> Stop | None:
-        """Why this host as a whole stops."""
+        """Why this host goes away."""
         signal = self._signals.pending if self._signals is not None else None
         if self.shut_down:
             # A cloud that takes the host away may say why at the same moment.

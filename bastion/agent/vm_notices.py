@@ -1,10 +1,9 @@
-"""The cloud's notices about this VM: pre-emption and maintenance.
+"""The cloud's notices about this VM: preemption and maintenance.
 
-One thread per watched value of the metadata server waits there for a change. `look` is one request, for tests.
+One thread per watched value of the metadata server waits there for a change.
 
 Invariants:
-
-* A signal once seen stays, with its original deadline.
+* A notice once seen stays, with its original deadline.
 * A server that does not answer is retried forever; a value that does not exist is not read again.
 """
 
@@ -52,15 +51,13 @@ def preempted(value: str) -> tuple[str, str] | None:
 
 
 def maintenance(value: str) -> tuple[str, str] | None:
-    """The meaning of `instance/maintenance-event`. A live migration (MIGRATE_...) only pauses the VM."""
+    """The meaning of `instance/maintenance-event`: error and message, or None. A live migration only pauses the VM."""
     if not value.strip().upper().startswith("TERMINATE"):
         return None
     return host_errors.MAINTENANCE, f"the cloud stops this host for maintenance ({value.strip()[:80]})"
 
 
 class Watch:
-    """Watches one value of the metadata server."""
-
     def __init__(
         self,
         server: MetadataServer,
@@ -81,10 +78,9 @@ class Watch:
         self._tag = ""
 
     def look(self) -> float | None:
-        """Request once; wait for a change if there was an answer before.
+        """Request once, or wait for a change if there was an answer before.
 
-        Returns:
-            Seconds until the next request; None if there is nothing more to ask.
+        Returns the seconds until the next request; None if there is nothing more to ask.
         """
         began, before = self._clock.monotonic(), self._tag
         try:
@@ -121,7 +117,7 @@ class HostSignals:
         self.pending: Signal | None = None
 
     def start(self, on_change: Callable[[], None]) -> None:
-        """Start; `on_change` is called from another thread when `pending` is set."""
+        """`on_change`: called from another thread when `pending` is set."""
         self._on_change = on_change
         for watch in self._watches:
             threading.Thread(target=self._work, args=(watch,), name="host-signals", daemon=True).start()

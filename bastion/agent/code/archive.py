@@ -1,10 +1,8 @@
 """Unpack an untrusted tar file: nothing escapes its folder, and nothing fills the disk.
 
-Parses the format itself, forwards only: older supported Pythons lack tarfile's safety filters, and no version bounds
-memory.
+Parses the format itself: older supported Pythons lack tarfile's safety filters, and no version bounds memory.
 
 Invariants:
-
 * Creates only files, folders and links below the folder, with read, write and execute permissions only.
 * Never writes through a link: links are made last, and a link that leads out of the folder is refused.
 * Memory, disk bytes and number of entries are bounded, whatever the headers say.
@@ -90,10 +88,7 @@ class _Stream:
 
 
 def unpack(data: bytes, folder: Path, *, is_cancelled: Callable[[], bool] = lambda: False) -> int:
-    """Unpack a tar file, plain or gzip, into a folder that it creates.
-
-    Returns:
-        The number of files.
+    """Unpack a tar file, plain or gzip, into a folder that it creates; return the number of files.
 
     Raises:
         BadArchive: The data is not a tar file, or holds something forbidden. The caller removes the folder.
@@ -159,7 +154,6 @@ class _Unpacking:
         self._add(path, entry_type)
 
     def _make_folders(self, path: str) -> None:
-        """Create all parent folders."""
         for slash in re.finditer("/", path):
             above = path[: slash.start()]
             entry_type = self._types.get(above)

@@ -1,7 +1,6 @@
 """Fetch, verify and unpack the user's code.
 
 Invariants:
-
 * The command finds complete code: it is unpacked elsewhere and appears with one rename.
 * A bucket that does not answer is retried forever. Missing or invalid code is the user's problem and is reported once.
 """

@@ -64,14 +64,11 @@ class Execution:
         on_poll: Callable[[], None] = lambda: None,
         on_end: Callable[[int | None, float], None] = lambda _code, _at: None,
     ) -> Watched:
-        """Run a command line until it ends or must be ended; log all of its output.
+        """Run a command line until it ends or must be ended; log all of its output. Raises OSError or ValueError.
 
         Args:
             on_poll: Called at each poll while it runs and need not stop.
             on_end: Called when it has ended by itself, with its exit code and the time.
-
-        Raises:
-            OSError, ValueError: It could not be started.
         """
         command = Command.start(
             line,

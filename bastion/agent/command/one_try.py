@@ -1,9 +1,6 @@
-"""Run one try of the command on this host, from the marker on disk to the last uploaded log line.
-
-The first try also fetches and sets up the job's code.
+"""One try of the command on this host, from the marker on disk to the last uploaded log line.
 
 Invariants:
-
 * `started-<try>` is on disk before anything is spawned.
 * The command runs only with all of the code, after a successful setup, and, if the job has a storage proxy, beside a
   working one. Without it both are stopped.
@@ -41,10 +38,7 @@ class OneTry:
     """One try of the command. Call `run` once."""
 
     def __init__(self, parts: HostParts, log: HostLog, *, coordinator: str) -> None:
-        """Args:
-        log: An open log.
-        coordinator: The address in the claim.
-        """
+        """`log`: open; `coordinator`: the address in the claim."""
         self._parts = parts
         self._log = log
         self._clock = parts.clock
@@ -181,7 +175,6 @@ class OneTry:
         self._execution.log_proxy_notes()
 
     def _is_last(self, ending: Ending) -> bool:
-        """Whether no other try can follow on this host."""
         order = self._parts.link.order
         return not ending.may_be_followed or order is None or order.max_tries <= self._try
 

@@ -1,11 +1,9 @@
 """The output of one host in one attempt, from the command's pipes to the bucket.
 
-Combines the parts: `pump` reads, `lines` cuts, `spool` keeps, `upload` stores segments at the slots of `pace`. A job
-without a slice also has a raw log with a spool of its own, because its object takes fewer writes. The storage proxy's
-output is such a log too.
+`pump` reads, `lines` cuts, `spool` keeps, `upload` stores segments at the slots of `pace`. A job without a slice also
+has a raw log with a spool of its own, because its object takes fewer writes.
 
 Invariants:
-
 * Only the uploading threads wait for the bucket.
 * `done` means that everything from before `close` is stored.
 """
@@ -35,7 +33,7 @@ _LOCAL_POLL_SECONDS = 1.0
 
 
 class HostLog:
-    """The log of one host of one run. Call `open`, then `start`."""
+    """The log of one host of one run, of the command or the storage proxy. Call `open`, then `start`."""
 
     def __init__(
         self,
@@ -129,12 +127,11 @@ class HostLog:
         self._cutter.not_before = max(self._cutter.not_before, self._segments.open())
 
     def start(self) -> None:
-        """Start uploading."""
         for uploader in self._uploaders:
             uploader.start()
 
     def pump(self, pipes: Mapping[str, int]) -> LogPump:
-        """Start reading the pipes "stdout" and "stderr", and close them later; one pump at a time."""
+        """Start reading the pipes "stdout" and "stderr"; the pump closes them. One pump at a time."""
         pump = LogPump(pipes, cutter=self._cutter, put=self._put, clock=self._clock, on_done=self._on_change)
         pump.start()
         self._pump = pump
@@ -147,7 +144,7 @@ class HostLog:
 
     @property
     def last_line(self) -> str:
-        """The last line that was read; empty if none."""
+        """The last line that was read, or ""."""
         data = b"" if self._last is None else self._last.data
         return data.rstrip(b"\n").rpartition(b"\n")[2].decode("utf-8", "replace")
 
@@ -175,7 +172,6 @@ class HostLog:
 
     @property
     def spooled_bytes(self) -> int:
-        """Bytes on the disk."""
         return sum(spool.held_bytes for spool in self._spools)
 
     def abandon(self) -> None:

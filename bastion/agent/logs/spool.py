@@ -1,12 +1,10 @@
 """Output on its way to the bucket, in files on the host's disk: first in, first out, bounded.
 
-A reader thread puts, an uploader thread takes. Each file is a chunk: records in order, at most one segment.
-`<number>.chunk` has the records. An empty file `<first>-<last>-<bytes>-<microseconds>.gap` says that these chunks were
-dropped, how many bytes of output they held and the time of the first; a rename is atomic, so a crash leaves no wrong
-count.
+A reader thread puts, an uploader thread takes. `<number>.chunk` holds the records of a chunk, in order, at most one
+segment. An empty file `<first>-<last>-<bytes>-<microseconds>.gap` says that these chunks were dropped, how many bytes
+of output they held and the time of the first; a rename is atomic, so a crash leaves no wrong count.
 
 Invariants:
-
 * `put` never waits for the bucket; memory holds no output but the chunk being uploaded.
 * The files never exceed the capacity, or a tenth of the free disk. Otherwise the oldest chunk that is not being
   uploaded is dropped, and a gap line counts its bytes: the end of a log is worth more than the middle (ADR 19).
@@ -85,7 +83,7 @@ class _Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """Since when there is something to take, and whether a full segment is ready."""
+    """`ready_at`: since when there is something to take; `full`: whether a full segment is ready."""
 
     ready_at: float
     full: bool
@@ -155,7 +153,6 @@ class LogSpool:
                 self._put(record)
 
     def close(self) -> None:
-        """No more records will come."""
         with self._lock:
             self._closed = True
             self._seal()
@@ -167,11 +164,10 @@ class LogSpool:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes in all files."""
         return self._held_bytes
 
     def waiting(self) -> Waiting | None:
-        """Return what there is to take, if anything."""
+        """What there is to take, if anything."""
         with self._lock:
             if not self._chunks and self._loss is not None:
                 # A loss without a later chunk: a chunk without a file.
@@ -181,7 +177,7 @@ class LogSpool:
             return Waiting(ready_at=self._chunks[0].ready_at, full=len(self._chunks) > 1)
 
     def take(self) -> list[LogRecord]:
-        """Return the oldest chunk, which stays until `confirm`. Something must be waiting."""
+        """The oldest chunk, which stays until `confirm`. Something must be waiting."""
         with self._lock:
             chunk = self._chunks[0]
             if len(self._chunks) == 1:
@@ -299,7 +295,7 @@ class LogSpool:
         return True
 
     def _merged(self, earlier: _Loss | None, later: _Loss | None) -> _Loss:
-        """Merge two losses, also on the disk."""
+        """Merge two losses, also on the disk. At least one must be a loss."""
         if earlier is None or later is None:
             loss = earlier or later
             assert loss is not None, "at least one argument must be a loss"

@@ -1,9 +1,6 @@
 """Move a host's log from the spool to the bucket, a chunk per slot, until the spool is closed and empty.
 
-Runs in its own thread. `step` acts once without waiting, for tests.
-
 Invariants:
-
 * Chunks are stored in order, and retried forever with the same bytes.
 * Uploads, failed ones too, happen at the host's slots only, except during shutdown.
 """
@@ -45,7 +42,7 @@ class Uploader:
         text_of: The bytes to store for a record.
         write: Appends bytes. After a `StoreError` it is called again with the same bytes.
         is_urgent: Whether the host is shutting down, so that the end of the log waits for no slot.
-        on_done: Called in this thread once `done` is true.
+        on_done: Called in the uploader's thread once `done` is true.
         """
         self._spool = spool
         self._text_of = text_of
@@ -79,11 +76,7 @@ class Uploader:
         self._thread.join(timeout_seconds)
 
     def step(self) -> float | None:
-        """Do what is due now.
-
-        Returns:
-            Seconds until the next step, unless the spool changes before; None when all is stored.
-        """
+        """Do what is due, without waiting; return the seconds until the next step. None: all is stored."""
         now = self._monotonic()
         closed = self._spool.closed  # before looking at the spool: nothing comes after it
         pace = self._ended_pace if closed else self._pace

@@ -27,7 +27,6 @@ _NAMES_MAX = 5
 
 
 def folder_of(parts: HostParts, order: Order) -> Path | None:
-    """The output folder on the disk; None if the job has none."""
     return (parts.state.work_dir / order.output_dir).absolute() if order.output_dir else None
 
 

@@ -1,7 +1,6 @@
 """Restore a job's stored outputs on a host, before the command's first try there.
 
 Invariants:
-
 * The command finds all files of one manifest, each verified, or none.
 * Every host of a run begins with the outputs of earlier runs, never with those of another host in this run.
 """
@@ -35,12 +34,7 @@ class _NotWhole(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Restored:
-    """What a host begins with.
-
-    Attributes:
-        manifest: What was restored; None if nothing.
-        passed_over: Newer manifests that are incomplete, and why.
-    """
+    """What a host begins with: the restored manifest, if any, and why newer ones were skipped."""
 
     manifest: Manifest | None = None
     passed_over: list[str] = field(default_factory=list)
@@ -134,7 +128,7 @@ def _give_way(path: Path, *, for_folder: bool) -> None:
 
 
 class OutputDownload(Download):
-    """Runs `restore` in a thread, with retries. Its problem is an OSError."""
+    """Runs `restore` with retries. Its problem is an OSError."""
 
     def __init__(
         self, store: ObjectStore, folder: str, into: Path, *, run: str, backoff: Backoff, on_done: Callable[[], None]

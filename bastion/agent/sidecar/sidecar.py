@@ -1,9 +1,6 @@
 """The encrypting storage proxy beside a host's command: started before it, kept alive, ended after it.
 
-A thread keeps the process; the host's loop asks for its state.
-
 Invariants:
-
 * `serves` is true only while a proxy listens that this object started: its certificate is removed before each start and
   appears once it serves.
 * A restart uses the same address and folders, so that clients and uploads in progress continue.
@@ -69,11 +66,7 @@ class SidecarTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarProblem:
-    """Why there is no proxy, permanently.
-
-    Attributes:
-        error: PROXY_REFUSED or PROXY_FAILED of `bastion.core.bucket.host_errors`.
-    """
+    """Why there is no proxy, permanently. `error` is `host_errors.PROXY_REFUSED` or `PROXY_FAILED`."""
 
     error: str
     message: str
@@ -159,7 +152,7 @@ class Sidecar:
         return lines
 
     def watch(self, members: Callable[[], Sequence[ProcessId]] | None) -> None:
-        """Report which of these processes bypass the proxy; None: none."""
+        """Note which of these processes bypass the proxy."""
         if self._watch is not None:
             self._watch.of(members)
 
@@ -247,9 +240,7 @@ class Sidecar:
         return self.problem is not None
 
     def _tend(self, process: subprocess.Popen[bytes], log: HostLog, *, give_up_at: float) -> tuple[int | None, bool]:
-        """Watch one process; return its exit code (None: killed because it did not start in time) and whether it
-        served.
-        """
+        """Watch one process; return its exit code (None if it was killed before it served) and whether it served."""
         assert process.stdout is not None
         assert process.stderr is not None
         pump = log.pump({"stdout": os.dup(process.stdout.fileno()), "stderr": os.dup(process.stderr.fileno())})
@@ -287,7 +278,6 @@ class Sidecar:
         self._on_change()
 
     def _end(self, process: subprocess.Popen[bytes], codes: list[int], *, gently: bool) -> None:
-        """SIGINT, a grace period, SIGKILL."""
         deadline = time.monotonic()
         if gently and not self._abandoned:
             process.send_signal(signal.SIGINT)

@@ -70,7 +70,8 @@ class _Upload:
         if present.generation and present.data == self._data:
             self.document["difference"] = diff.document(difference(self._policy, self._policy))
             say(
-                f"nothing to upload: {plain(quota_client.url)} already has this content (generation {present.generation})"
+                f"nothing to upload: {plain(quota_client.url)} already has this content "
+                f"(generation {present.generation})"
             )
             return self._wait(present.generation)
         refusal = self._weigh(present)
