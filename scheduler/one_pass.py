@@ -229,11 +229,7 @@ class Pass:
                 heapq.heappush(owners, self._owner_key(project))
 
     def _serve_owner(self, job: Job, request: Request) -> tuple[Job, ...] | None:
-        """Start the job or order capacity for it.
-
-        Returns:
-            The victims; None if neither is possible.
-        """
+        """Start the job or order capacity for it; return the victims, None if neither is possible."""
         if self._ledger.fits_now(request):
             self._ledger.start(job, request, "within its project's share")
             return ()

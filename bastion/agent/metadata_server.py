@@ -22,8 +22,6 @@ AGENT_ATTRIBUTE = "bastion-agent"
 
 
 class MetadataServer:
-    """Reads attributes of this VM."""
-
     def __init__(self, address: str) -> None:
         self._address = address
 

@@ -66,7 +66,6 @@ class StopReasons:
         return None
 
     def superseded(self, number: int) -> bool:
-        """Whether a later try has been ordered."""
         order = self._link.order
         return order is not None and order.action is not OrderAction.STOP and order.try_number > number
 

@@ -103,8 +103,6 @@ class Watch:
 
 
 class HostSignals:
-    """All watches of one VM."""
-
     def __init__(self, server: MetadataServer, *, clock: Clock, rng: Random) -> None:
         self._clock = clock
         self._on_change: Callable[[], None] = lambda: None

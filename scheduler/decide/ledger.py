@@ -177,7 +177,7 @@ class Ledger:
         return self.has_slot(request) and self.later.fits(request.amounts)
 
     def start(self, job: Job, request: Request, message: str, *, claimed: bool = False) -> None:
-        """Start a job that fits, on its best tier; `claimed` after `claim_fits_now`. `message`: why."""
+        """Start a job that fits, on its best tier. `message`: why; `claimed`: after `claim_fits_now`."""
         tier = (self.physical if claimed else self.now).best_tier(request.amounts, self.later)
         self.physical.take(request.amounts, tier)
         self.now.take(request.amounts, tier)

@@ -82,9 +82,8 @@ def _changed(
 class ProjectQueue:
     """One project's pending jobs, for one pass.
 
-    Attributes:
-        oldest: When the oldest of the initial jobs was queued; breaks ties between projects.
-        overdue: The job that jobs of a lower priority may not pass.
+    `oldest`: when the oldest of the initial jobs was queued; breaks ties between projects. `overdue`: the job that jobs
+    of a lower priority may not pass.
     """
 
     def __init__(
@@ -96,9 +95,7 @@ class ProjectQueue:
         fifo: bool,
         overdue: Job | None = None,
     ) -> None:
-        """Build the queue from the lines and `extra_jobs`, at least one job in all; `fifo`: only the job in front
-        starts.
-        """
+        """The lines and `extra_jobs` hold at least one job in all. `fifo`: only the job in front starts."""
         self._place = place
         self.overdue = overdue
         self._fifo = fifo

@@ -51,7 +51,6 @@ class Execution:
         return self._epoch + self._clock.monotonic()
 
     def began(self, at: float) -> None:
-        """Set the time for reports."""
         self._epoch = at - self._clock.monotonic()
 
     def run(
@@ -102,7 +101,6 @@ class Execution:
         return Ending(phase=HostPhase.FAILED, error=error, message=message, exit_code=exit_code, ended_at=self.now())
 
     def stopped(self, stop: Stop, done: Watched | None = None) -> Ending:
-        """The ending of a try that was stopped."""
         return Ending(
             phase=stop.phase,
             error=stop.error,
@@ -184,7 +182,6 @@ class Execution:
         return self._parts.reasons.of_host()
 
     def _without_proxy(self) -> Stop | None:
-        """The permanent loss of the storage proxy."""
         problem = self._parts.sidecar.problem
         if problem is None:
             return None

@@ -49,7 +49,6 @@ class OneTry:
         self._stop: Stop | None = None
 
     def run(self) -> Ending:
-        """Run the try that the order in force asks for."""
         parts, order = self._parts, self._parts.link.order
         assert order is not None, "the gate opens only for a host with an order"
         self._log.start()

@@ -153,7 +153,6 @@ class HostLog:
         self._put([self._cutter.gap(None, reason, at=self._clock.now())])
 
     def close(self) -> None:
-        """No more output will come."""
         for spool in self._spools:
             spool.close()
 

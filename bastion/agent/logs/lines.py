@@ -150,7 +150,6 @@ class LineCutter:
         return [self._record(stream, partial.data, at)] if partial is not None and partial.data else []
 
     def note(self, text: str, *, at: float) -> LogRecord:
-        """A line by the agent, shown as stderr."""
         line = "bastion: " + text.replace("\n", " ") + "\n"
         if "stderr" in self._unended:
             line = "\n" + line

@@ -69,7 +69,6 @@ class Pace:
         return cls(period_seconds=period, phase=0.0, calm_slots=calm_slots, offset_seconds=now - monotonic)
 
     def ended(self) -> Pace:
-        """The pace after the command's end."""
         return Pace(
             period_seconds=min(self.period_seconds, ENDED_PERIOD_SECONDS),
             phase=self.phase,

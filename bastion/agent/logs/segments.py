@@ -38,7 +38,7 @@ class SegmentStore:
         self._earlier = b""  # the last segment of an earlier agent
 
     def open(self) -> float:
-        """Find the last segment of an earlier agent; return its last line's time, or 0. New lines must not be earlier."""
+        """Find the last segment of an earlier agent; return its last line's time, or 0: new lines are not earlier."""
         folder = keys.log_segments(self._job, self._run, self._host, source=self._source)
         last = ""
         for meta in self._store.list(folder):

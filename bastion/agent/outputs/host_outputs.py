@@ -40,7 +40,6 @@ def order_of(parts: HostParts) -> Order | None:
 
 
 def download(parts: HostParts, order: Order, into: Path) -> OutputDownload:
-    """The download of earlier outputs."""
     owner = 0 if order.output_sync == "worker0" else parts.identity.host
     return OutputDownload(
         parts.store,

@@ -35,8 +35,7 @@ AT_ONCE = 4
 _NUDGE_SHARE = 0.15
 
 
-class _Abandoned(Exception):
-    """`abandon` was called."""
+class _Abandoned(Exception): ...
 
 
 class OutputSync:

@@ -173,7 +173,6 @@ class Sidecar:
             self._thread.join(self._times.end + 5.0)
 
     def end_orphan(self) -> None:
-        """End the proxy that another agent of this host left."""
         processes.end_marked(PROXY_MARKER, self._marker, grace_seconds=0.0)
 
     # -- the keeper's thread; the kernel ties the process to it ------------------------------------------------------
