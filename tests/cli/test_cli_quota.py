@@ -45,7 +45,7 @@ def test_a_file_that_stops_a_running_job_is_refused_with_the_job_and_the_reason(
     assert done.code == 64
     assert "  a: v4 64 -> 32 (-32)\n  b: v4 0 -> 32 (+32)\n" in done.out
     assert "Running jobs that would stop: 1\n" in done.out
-    assert "  a-2 of project a, user alice: tpu-v4-32, running for 3 h\n" in done.out
+    assert "  a-2 of project a, user alice: tpu-v4-32, running for 3h\n" in done.out
     assert "frees capacity for b-1 of project b" in done.out
     assert "is using 64 v4 and its share is 32" in done.out
     assert "this file would stop 1 running job; nothing was written; use --yes to upload it anyway" in done.err
