@@ -1,6 +1,4 @@
-"""The semantic difference between two quota files: amounts, projects, shares, members, rules.
-
-Order, comments and weights in the same ratio do not count.
+"""The semantic difference between two quota files. Order, comments and weights in the same ratio do not count.
 
 Invariants: `difference(a, a)` is empty; `difference(b, a)` is `difference(a, b)` with before and after exchanged.
 """
@@ -34,7 +32,7 @@ class AmountChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleChange:
-    """A rule's change, by its key (limits and weights as `borrowing_limit.v4`); None: no limit."""
+    """A rule's change, by its key (`borrowing_limit.v4`); None: no limit."""
 
     key: str
     before: RuleValue
@@ -74,10 +72,7 @@ class ProjectChange:
 class Difference:
     """From one policy to another; everything sorted.
 
-    Attributes:
-        tiers: Number and changes of each changed tier.
-        totals: Changes over all tiers.
-        rules: Changes of the default rules.
+    `tiers`: number and changes of each changed tier. `totals`: over all tiers. `rules`: the default rules.
     """
 
     types_added: tuple[str, ...]

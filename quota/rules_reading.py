@@ -51,12 +51,7 @@ class Findings(Protocol):
 
 
 class RulesReader:
-    """One file's rules.
-
-    Attributes:
-        default: The rules of projects without their own.
-        projects: The complete rules of projects that differ.
-    """
+    """One file's rules: the default, and the complete rules of projects that differ."""
 
     def __init__(
         self, document: Mapping[str, Any], resource_types: set[str], projects: set[str], findings: Findings

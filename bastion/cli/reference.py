@@ -33,7 +33,6 @@ Environment: `BASTION_ROOT` (a bastion's folder), `BASTION_HOME` (the folder of 
 
 
 def render() -> str:
-    """Render the file."""
     listed = "".join(f"| [`bastion {e.name}`](#bastion-{e.name.replace(' ', '-')}) | {e.summary} |\n" for e in ENTRIES)
     parts = [_PREAMBLE, f"| command | |\n|---|---|\n{listed}"]
     told: set[str] = set()

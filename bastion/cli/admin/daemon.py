@@ -1,7 +1,6 @@
 """`bastion daemon run`: the one process that runs on a bastion's VM.
 
-Runs `bastion.daemon` for a ROOT until SIGTERM or SIGINT. Jobs go on without the daemon: hosts follow their orders, and
-the next daemon finds everything in the bucket.
+Jobs go on without the daemon: hosts follow their orders, and the next daemon finds everything in the bucket.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ def _define(values: flags.FlagValues) -> None:
         "slices",
         None,
         SLICES,
-        "Source of slices: the Cloud TPU API with the settings in config/daemon.toml, the emulator on this machine, or "
-        "none (default: emulated if the bucket is on this machine, else none).",
+        "Source of slices: the Cloud TPU API with the operator settings (config/daemon.toml), the emulator on this "
+        "machine, or none (default: emulated if the bucket is on this machine, else none).",
         flag_values=values,
     )
     flags.DEFINE_float(

@@ -36,13 +36,11 @@ def _load(path: str, *, json: bool) -> Policy | None:
 
 
 def show(found: Difference) -> None:
-    """Print the difference."""
     for line in describe(found):
         print(plain(line))
 
 
 def document(found: Difference) -> dict[str, Any]:
-    """The difference for `--output=json`."""
     return {
         "changes": bool(found),
         "types_added": list(found.types_added),

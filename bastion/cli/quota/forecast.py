@@ -48,7 +48,7 @@ def _queue_lines(answer: WhatIf, now: float) -> Iterator[str]:
         for one in shown
     ]
     yield from _table(("JOB", "PROJECT", "NOW", "THEN", ""), rows)
-    yield from _whys(shown)
+    yield from _unknown_starts(shown)
     more = len(queue) - len(shown)
     if more:
         yield f"  and {more} more (use --output=json to see all)"
@@ -56,7 +56,7 @@ def _queue_lines(answer: WhatIf, now: float) -> Iterator[str]:
         yield f"  and {phrases.count(answer.untold, 'job')} too far back in the queue for an estimate"
 
 
-def _whys(queued: Sequence[Queued]) -> Iterator[str]:
+def _unknown_starts(queued: Sequence[Queued]) -> Iterator[str]:
     """Why starts are unknown, one line per reason."""
     found: dict[tuple[str, str], list[str]] = {}
     for one in queued:
@@ -127,9 +127,9 @@ def _row(project: str, before: Tally, after: Tally) -> tuple[str, ...]:
 def _held_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
     for project in _projects(found):
         before, after = found.before.projects[project].held, found.after.projects[project].held
-        for kind in sorted({*before, *after}):
-            one, other = (round(held.get(kind, 0.0) / 3600.0) for held in (before, after))
-            yield project, kind, _arrow(str(one), str(other)), "" if one == other else f"{other - one:+d}"
+        for resource_type in sorted({*before, *after}):
+            one, other = (round(held.get(resource_type, 0.0) / 3600.0) for held in (before, after))
+            yield project, resource_type, _arrow(str(one), str(other)), "" if one == other else f"{other - one:+d}"
 
 
 def _projects(found: Comparison) -> list[str]:

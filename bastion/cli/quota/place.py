@@ -20,24 +20,19 @@ if TYPE_CHECKING:
 
 
 def define(values: flags.FlagValues) -> None:
-    """Define `--quota_root`."""
     flags.DEFINE_string(
         "quota_root",
         None,
         "ROOT of the quota file if it is in a private bucket: PRIVATE_BUCKET/NAME-bastion, as given to the daemon. "
-        "Default: the setting quota_root.",
+        "Default: quota_root in your config.",
         flag_values=values,
     )
 
 
 def open_quota_client(call: Invocation) -> tuple[QuotaClient, str]:
-    """Open the quota file that the invocation names.
+    """Open the quota file that the invocation names; return also the flags that reach the same file in another command.
 
-    Returns:
-        The client, and the flags that a displayed command needs to reach the same file.
-
-    Raises:
-        Refused: there is no such bastion, or the private ROOT is another bastion's.
+    Raises Refused if there is no such bastion, or the private ROOT is another bastion's.
     """
     from bastion.client.quota.upload import QuotaClient
 
@@ -64,7 +59,7 @@ def _private_root(flag: str | None, target: Target) -> Root | None:
     if root.bastion == target.root.bastion:
         return None if root == target.root else root
     if flag is None:
-        say(f"bastion: ignoring the setting quota_root ({config_path()}): it is for {root.bastion}")
+        say(f"bastion: ignoring quota_root in {config_path()}: it is for {root.bastion}")
         return None
     raise Refused(
         f"--quota_root={plain(url)} is for {root.bastion}, but the bastion is {target.root.bastion}; its private quota "

@@ -63,7 +63,6 @@ class _Upload:
         self.document: dict[str, Any] = {"valid": True, "url": quota_client.url, "uploaded": False}
 
     def run(self) -> int:
-        """Upload the file and return the exit code."""
         call, quota_client = self._call, self._client
         present = quota_client.present()
         self.document["generation"] = present.generation
@@ -74,7 +73,7 @@ class _Upload:
                 f"(generation {present.generation})"
             )
             return self._wait(present.generation)
-        refusal = self._weigh(present)
+        refusal = self._check_effect(present)
         if refusal and not call.flags.yes:
             self.document["refused"] = refusal
             say(f"bastion: {refusal}; nothing was written; use --yes to upload it anyway")
@@ -86,10 +85,10 @@ class _Upload:
         self.document |= {"uploaded": True, "generation": replaced.generation, "former": replaced.former or None}
         say(f"uploaded {plain(quota_client.url)} (generation {replaced.generation}); it applies at the next poll")
         if replaced.former:
-            say(f"the previous file is kept; to restore it: {plain(self._bring_back(replaced.former))}")
+            say(f"the previous file is kept; to restore it: {plain(self._restore_command(replaced.former))}")
         return self._wait(replaced.generation)
 
-    def _weigh(self, present: QuotaFile) -> str:
+    def _check_effect(self, present: QuotaFile) -> str:
         """Show what the file changes; return why --yes is required, or an empty text."""
         before = self._client.policy_in_force(present)
         if present.problem:
@@ -112,7 +111,7 @@ class _Upload:
             return f"this file would stop {phrases.count(stopped, 'running job')}"
         return "it is unknown what this file does to running jobs" if forecast.doubts else ""
 
-    def _bring_back(self, former: str) -> str:
+    def _restore_command(self, former: str) -> str:
         root = self._client.root
         where = f"{root.url}/{former}"
         if root.local:
