@@ -30,7 +30,6 @@ class Scaling:
 
     Attributes:
         per_replica: Units of one replica.
-        most: The maximum number.
         extra: RUNNING: the current number, without those being given back.
     """
 
@@ -58,7 +57,6 @@ class Job:
         waiting_since: Start of the current wait; None: `queued_at`.
         checkpointed_at: RUNNING: its work is saved up to this instant; None: unknown.
         futile_evictions: Number of consecutive latest evictions that saved no work.
-        evicted_at: Its last eviction.
         evicted_seconds: Total running time of its evicted attempts.
         promised: PENDING: an earlier pass evicted others for it and it has not started since. Bridges the pass in which
             no `evicted_for` names it any more. Safe to lose: another job may take the capacity.
@@ -161,7 +159,6 @@ class Reason:
 
     Attributes:
         message: The headline `code` with its arithmetic.
-        since: Start of the wait.
         holders: Names of at most ten jobs that hold what it waits for.
         unblock: What would make it start.
         also: Other codes that apply, in order of precedence.

@@ -397,7 +397,6 @@ class Host:
         return self._wait(lambda: self._link.settled, at_most_seconds_if_shut_down=SHUTDOWN_REPORT_SECONDS)
 
     def _wait(self, condition: Callable[[], bool], *, at_most_seconds_if_shut_down: float) -> bool:
-        """Wait until the condition is true or time is up; return the condition."""
         deadline: float | None = None
         while not condition():
             now = self._clock.monotonic()

@@ -90,7 +90,6 @@ class IdleWatch:
             return True
 
     def _alive(self) -> bool:
-        """Whether the lease changed since the last poll."""
         try:
             meta = self._store.head(keys.LEASE)
         except StoreError as error:

@@ -16,8 +16,6 @@ _PRECEDENCE = tuple(ReasonCode)
 
 
 class Admission:
-    """The checks of one quota; caches memberships."""
-
     def __init__(self, policy: Policy | None, *, check_membership: bool = True, held: bool = False) -> None:
         self._given = policy
         self.policy = policy or Policy(tiers=(), weights={}, members={})
@@ -165,7 +163,6 @@ def backoff_code(job: Job) -> ReasonCode:
 
 
 def backoff_reason(job: Job) -> Reason:
-    """The reason of a job that only its backoff or cooldown blocks."""
     cooldown_end = cooldown_until(job)
     if cooldown_end is not None and cooldown_end > (job.not_before or 0.0):
         return _cooldown_reason(job, _instant(cooldown_end))

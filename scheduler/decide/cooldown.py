@@ -27,7 +27,6 @@ def cooldown_seconds(job: Job) -> float:
 
 
 def cooldown_until(job: Job) -> float | None:
-    """End of the cooldown of a waiting job; None without one."""
     return (job.evicted_at or 0.0) + cooldown_seconds(job) if job.futile_evictions >= FUTILE_MAX else None
 
 

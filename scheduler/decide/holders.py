@@ -102,7 +102,6 @@ def _start(job: Job) -> tuple[float, str]:
 
 
 def _lasting(job: Job) -> Amounts:
-    """What a running job holds after it has given replicas back."""
     return amounts_of(Counter(job.owned) + _extra(job)) if job.scaling else amounts_of(job.charged)
 
 

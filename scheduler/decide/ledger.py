@@ -230,7 +230,6 @@ class Ledger:
         return self.now.label(self.starts.get(job.name, job.tier))
 
     def grow(self, replica: Replica, message: str) -> None:
-        """Give an elastic job that runs or starts a replica that fits."""
         tier = self._tier_of(replica.job)
         for capacity in (self.physical, self.now, self.later):
             capacity.take(replica.units, tier)

@@ -122,8 +122,6 @@ def size(job: Job) -> int:
 
 @dataclass(frozen=True, slots=True)
 class KeptBack:
-    """Units of one type that are not lent yet, and until when at least some are not."""
-
     units: int
     until: float
 

@@ -50,8 +50,6 @@ _Class = tuple[bool, bool, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Candidate:
-    """A running job with what does not depend on the claim."""
-
     job: Job
     # Unit-seconds that its eviction costs, restart included.
     loss: float

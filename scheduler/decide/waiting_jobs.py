@@ -109,7 +109,6 @@ class ProjectQueue:
         self._at = dict.fromkeys(self._lines, 0)
 
     def first(self, acceptable: Callable[[Request], bool]) -> tuple[Request, Job] | None:
-        """The first job in order whose request is acceptable."""
         best: tuple[Place, Request, Job] | None = None
         for request, job in self.heads():
             if acceptable(request):
@@ -128,7 +127,6 @@ class ProjectQueue:
         return [front] if self._barrier is None or self._place(front[1]) < self._barrier else []
 
     def may_not_pass(self, job: Job) -> bool:
-        """Whether the overdue job has a higher priority."""
         return self.overdue is not None and job.priority > self.overdue.priority
 
     def priorities(self) -> int:
@@ -175,7 +173,6 @@ class ProjectQueue:
         return self._lines.keys()
 
     def left(self) -> dict[Request, Line]:
-        """The jobs that are not taken, by request."""
         return {request: self._line_left(request) for request in self._lines}
 
     def _line_left(self, request: Request) -> Line:

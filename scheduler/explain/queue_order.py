@@ -110,7 +110,6 @@ class _WeighedLine(_Line):
     _limited = True
 
     def lift_limits(self) -> None:
-        """Ignore the project's borrowing limit from now on."""
         self._limited = False
 
     def advance(self) -> bool:

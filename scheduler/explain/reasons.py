@@ -39,8 +39,6 @@ class Case:
 
 
 class Cases:
-    """Explains the pool at the end of a pass."""
-
     def __init__(self, policy: Policy, ledger: Ledger) -> None:
         self._policy = policy
         self._ledger = ledger

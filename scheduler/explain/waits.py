@@ -36,8 +36,6 @@ from scheduler.model import NOTHING, Decision, Job, Reason, ReasonCode, Verdict
 
 @dataclass(slots=True)
 class _InFront:
-    """What is ahead of a job in its own project."""
-
     # Units that the waiting jobs ahead ask for.
     asked: dict[str, int] = field(default_factory=dict)
     # FIFO: the job in front, and the largest amounts that jobs before the current one ask for.
@@ -167,7 +165,6 @@ class Explainer:
         return plain
 
     def _limit(self, project: str, resource_type: str) -> Shortfall | None:
-        """The project's waiting jobs against its borrowing limit; None without one."""
         available = self._ledger.shares.below_limit(project, resource_type)
         if available is None:
             return None
@@ -232,7 +229,6 @@ class Explainer:
         return missing, over
 
     def backing_off(self, job: Job) -> Decision:
-        """The decision for a job in backoff, with its other reasons."""
         request, backoff = Request.of(job), backoff_reason(job)
         shares, project = self._ledger.shares, job.project_id
         lent = shares.permits(project, request.amounts) and self._ledger.leaves_unlent(project, request)

@@ -24,8 +24,6 @@ from bastion.core.errors import EXIT_NO_CODE, EXIT_REFUSED
 
 
 class Preparation:
-    """Prepares the host for one try."""
-
     def __init__(self, parts: HostParts, log: HostLog, execution: Execution, *, coordinator: str) -> None:
         """`coordinator`: the address in the claim."""
         self._parts = parts

@@ -26,7 +26,7 @@ from bastion.core.bucket import keys
 from bastion.ports import Clock, ObjectStore
 
 _RAW_APPEND_BYTES = 4 * 1024 * 1024
-# Part of a chunk: a line tells what was dropped before it.
+# Part of a chunk: a line says what was dropped before it.
 _GAP_LINE_BYTES = 256
 # Below this latency the bucket is a folder or on this machine: writes cost nothing.
 _LOCAL_POLL_SECONDS = 1.0
@@ -119,7 +119,6 @@ class HostLog:
             )
 
     def open(self) -> None:
-        """Find what an earlier agent left in the spool."""
         self._cutter.not_before = max(spool.open() for spool in self._spools)
 
     def go_on(self) -> None:

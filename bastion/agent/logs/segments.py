@@ -23,13 +23,10 @@ _SEGMENTS_OF_ALL_HOSTS_BYTES = 16 * 1024 * 1024
 
 
 def segment_bytes(hosts: int) -> int:
-    """The maximum size of a segment, for a job with this many hosts."""
     return max(limits.LOG_SEGMENT_MAX_BYTES, min(SEGMENT_MAX_BYTES, _SEGMENTS_OF_ALL_HOSTS_BYTES // hosts))
 
 
 class SegmentStore:
-    """The segments of one host of one run."""
-
     def __init__(self, store: ObjectStore, *, job: str, run: str, host: int, source: keys.LogSource = "worker") -> None:
         self._store = store
         self._source = source

@@ -122,7 +122,7 @@ class LogSpool:
         self._next_number = 1
         self._closed = False
         # Set when output arrives in an empty spool, when a chunk is full, and at the end.
-        self.news = threading.Event()
+        self.changed = threading.Event()
 
     def open(self) -> float:
         """Find what an earlier agent left; return the time of its last record, or 0."""
@@ -156,7 +156,7 @@ class LogSpool:
         with self._lock:
             self._closed = True
             self._seal()
-            self.news.set()
+            self.changed.set()
 
     @property
     def closed(self) -> bool:
@@ -221,7 +221,7 @@ class LogSpool:
             number, self._next_number = self._next_number, self._next_number + 1
             lost = _Loss(first=number, last=number, lost_bytes=record.output_bytes, at=record.at)
             self._loss = self._merged(self._loss, lost)
-            self.news.set()
+            self.changed.set()
             return
         self._count(self._chunks[-1], record, cost)
 
@@ -232,7 +232,7 @@ class LogSpool:
                 path = self._folder / f"{self._next_number:010d}.chunk"
                 self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
                 self._append_chunk(self._next_number).at = record.at
-                self.news.set()
+                self.changed.set()
             header = _HEADER.pack(_STREAMS.index(record.stream), record.at, len(record.data))
             written = os.writev(self._file, [header, record.data])
             while written < len(header) + len(record.data):
@@ -263,7 +263,7 @@ class LogSpool:
         if self._file is not None:
             os.close(self._file)
             self._file = None
-            self.news.set()
+            self.changed.set()
 
     def _look_at_disk(self) -> None:
         with contextlib.suppress(OSError):

@@ -66,7 +66,7 @@ class Uploader:
     def abandon(self) -> None:
         """End the thread after the current operation; the rest stays in the spool."""
         self._abandoned = True
-        self._spool.news.set()
+        self._spool.changed.set()
 
     @property
     def is_alive(self) -> bool:
@@ -115,6 +115,6 @@ class Uploader:
             if delay is None:
                 self.done = True
                 break
-            if self._spool.news.wait(min(delay, _LOOK_SECONDS) if self._spool.closed else delay):
-                self._spool.news.clear()
+            if self._spool.changed.wait(min(delay, _LOOK_SECONDS) if self._spool.closed else delay):
+                self._spool.changed.clear()
         self._on_done()

@@ -88,8 +88,8 @@ def describe_missing(sync: OutputSync) -> str:
         return ""
     names = sorted(sync.left_out)
     more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
-    told = ", ".join(f"{name} ({sync.left_out[name]})" for name in names[:_NAMES_MAX])
-    return f"not stored: {told}{more}"
+    shown = ", ".join(f"{name} ({sync.left_out[name]})" for name in names[:_NAMES_MAX])
+    return f"not stored: {shown}{more}"
 
 
 def _backoff(parts: HostParts) -> Backoff:

@@ -196,7 +196,6 @@ class Sidecar:
             self._on_change()
 
     def _keep(self, log: HostLog) -> None:
-        """Restart it until it is ended or given up."""
         down_since = time.monotonic()
         while not self._ending:
             self.place.certificate.unlink(missing_ok=True)
@@ -216,12 +215,12 @@ class Sidecar:
             self._note(f"{text}; restarting it")
             self._pause(delay)
 
-    def _how(self, code: int | None, said: str) -> str:
+    def _how(self, code: int | None, last_line: str) -> str:
         """How it ended, with its last line of output if it ended by itself."""
         if code is not None and code > _SIGNALLED:
             return f"was killed by signal {code - _SIGNALLED}"
         how = f"exited with code {code}" if code is not None else "did not start in time"
-        return f"{how} ({said})" if said else how
+        return f"{how} ({last_line})" if last_line else how
 
     def _is_hopeless(self, code: int | None, text: str, down_since: float) -> bool:
         now = time.monotonic()

@@ -28,12 +28,12 @@ def _run(call: Invocation) -> int:
     if call.flags.raw and call.json:
         raise Refused("--raw and --output=json exclude each other; use only one")
     quota_client, suffix = place.open_quota_client(call)
-    present, said = quota_client.present(), quota_client.in_force()
+    present, reported = quota_client.present(), quota_client.in_force()
     shown = present
-    if said is not None and said.generation and (said.generation != present.generation):
+    if reported is not None and reported.generation and (reported.generation != present.generation):
         # A missing or invalid file leaves the last valid one in force; a valid one is about to be in force.
-        shown = present if present.policy is not None else quota_client.former(said.generation) or present
-    state = _state(present, said)
+        shown = present if present.policy is not None else quota_client.former(reported.generation) or present
+    state = _state(present, reported)
     where = plain(quota_client.url)
     if not shown.generation:
         raise Refused(f"there is no quota file {where}{state}; upload one: bastion quota upload FILE{suffix}")
@@ -55,8 +55,8 @@ def _run(call: Invocation) -> int:
                 "url": quota_client.url,
                 "generation": shown.generation,
                 "written_at": written,
-                "in_force": None if said is None else said.generation == shown.generation,
-                "problem": (said.problem if said is not None else "") or present.problem or None,
+                "in_force": None if reported is None else reported.generation == shown.generation,
+                "problem": (reported.problem if reported is not None else "") or present.problem or None,
                 **quota_file.document(shown.policy),
             }
         )
@@ -66,13 +66,13 @@ def _run(call: Invocation) -> int:
     return 0
 
 
-def _state(present: QuotaFile, said: InForce | None) -> str:
-    if said is None:
+def _state(present: QuotaFile, reported: InForce | None) -> str:
+    if reported is None:
         return "; no daemon has reported which file is in force"
-    if said.generation and said.generation == present.generation:
+    if reported.generation and reported.generation == present.generation:
         return "; it is in force"
-    if said.problem:
-        return f"; it is not in force: {plain(said.problem)}"
+    if reported.problem:
+        return f"; it is not in force: {plain(reported.problem)}"
     return "; the daemon has not read it yet"
 
 
