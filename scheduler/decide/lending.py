@@ -123,6 +123,7 @@ def size(job: Job) -> int:
 @dataclass(frozen=True, slots=True)
 class KeptBack:
     units: int
+    # At least some of the units are kept until this instant.
     until: float
 
 

@@ -87,7 +87,7 @@ def test_who_waits_shorter_is_told_by_project_and_nothing_is_written(run, busy, 
     assert "  b-wait  b        in 11h59m  in 1m  11h58m sooner\n" in done.out
     # The owner waits for the grace period and the deletion of the nodes instead of eleven hours.
     (b,) = [line for line in done.out.splitlines() if line.startswith("  b  ") and "shorter" in line]
-    assert "8     11h8m -> 1m  11h7m shorter  11h1m -> 1m" in b
+    assert "8     11h8m -> 1m   11h7m shorter  11h1m -> 1m" in b
     assert "no earlier job is known" in done.out
     assert busy.listed() == before
 

@@ -148,7 +148,7 @@ def test_a_running_job_shows_its_last_checkpoint_and_an_evicted_one_that_of_its_
     assert "checkpoint" not in run("why", "silent").out
     bastion.submit("owner", user="bob", project="b", instance_type="tpu-v4-32")
     bastion.run_until(lambda: bastion.status("saver") == "PENDING")
-    assert re.search(r"attempt 1 ended .* evicted: .*; last checkpoint \d+ s ago\n", run("why", "saver").out)
+    assert re.search(r"attempt 1 ended .* evicted: .*; last checkpoint \d+s ago\n", run("why", "saver").out)
     assert re.search(r"stopping attempt 1: evicted: .*; last checkpoint 5m ago\n", run("history", "saver").out)
 
 
