@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from quota.members import USER_ID_MAX_CHARS
+from quota.messages import Guesses, shown
 from quota.names import AMOUNT_MAX, PLAIN_NAME, PLAIN_NAME_RULE
 from quota.rules import DEFAULT_RULES, ProjectRules
-from quota.wording import Guesses, shown
 
 TABLE = "project_rules"
 

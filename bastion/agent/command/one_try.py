@@ -29,7 +29,7 @@ from bastion.core.bucket.protocol import HostPhase, Order
 
 # A host that shuts down has some seconds, most of them for the command.
 SHUTDOWN_FLUSH_SECONDS = 3.0
-# For the end of the storage proxy's own log. The job's own log waits without a limit, and not for this.
+# How long to wait for the storage proxy's own log. The wait for the job's log has no limit.
 PROXY_LOG_SECONDS = 10.0
 _POLL_SECONDS = 0.05
 

@@ -127,7 +127,7 @@ class LogPump:
             got = 0
             for key, _ in selector.select(timeout):
                 if key.data is None:
-                    # Level-triggered: would fire forever. `finish` is remembered.
+                    # Level-triggered: it would fire without end. `finish` is remembered.
                     self._wakeup.clear()
                     continue
                 data = self._read(key.fd)

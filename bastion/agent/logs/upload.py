@@ -85,8 +85,8 @@ class Uploader:
             if waiting is None:
                 return None if closed else _IDLE_SECONDS
             due = pace.next_slot(ready_at=waiting.ready_at, last_at=self._last_at, behind=waiting.full or closed)
-            # Until the command has ended its output waits for slots even then: every host of the job may shut down at
-            # once.
+            # Until the command has ended, its output waits for a slot even during a shutdown: all hosts of the job may
+            # shut down at once.
             if due > now and not (closed and self._is_urgent()):
                 return due - now
             self._text = b"".join(map(self._text_of, self._spool.take()))
