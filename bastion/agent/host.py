@@ -42,7 +42,7 @@ from bastion.agent.reports import Reporter
 from bastion.agent.sidecar import place, sidecar
 from bastion.agent.sidecar.sidecar import Sidecar, SidecarTimes
 from bastion.agent.stop_reasons import Stop, StopReasons
-from bastion.agent.vm_notices import HostSignals
+from bastion.agent.vm_notices import VmNotices
 from bastion.agent.wakeup import Wakeup
 from bastion.core import limits
 from bastion.core.bucket import host_errors, keys
@@ -72,13 +72,13 @@ class Host:
         environ: Mapping[str, str],
         state_dir: Path,
         fetch: Fetch,
-        signals: HostSignals | None = None,
+        notices: VmNotices | None = None,
         power_off: Callable[[], None] | None = None,
         proxy_program: Sequence[str] = sidecar.PROGRAM,
         proxy_times: SidecarTimes | None = None,
     ) -> None:
         """Args:
-        signals: Notices for this VM, if any.
+        notices: The cloud's notices about this VM, if it is one.
         power_off: Ends the VM; the default depends on `environ`.
         proxy_program: Runs beside the command if the order asks for a proxy.
         """
@@ -95,7 +95,7 @@ class Host:
                 rng=rng,
                 power_off=power_off or (lambda: power.power_off(environ)),
             )
-        self._signals = signals
+        self._notices = notices
         state = HostState(state_dir, run=arguments.run, host=identity.host)
         emulated = environ.get(EMULATED_TPU) == "1"
         # Not the whole token: process listings show environments.
@@ -107,7 +107,7 @@ class Host:
             link=link,
             state=state,
             reporter=Reporter(identity, boot_id=boot_id, publish=link.publish),
-            reasons=StopReasons(identity, link, signals, clock=clock),
+            reasons=StopReasons(identity, link, notices, clock=clock),
             idle=idle,
             wakeup=wakeup,
             clock=clock,
@@ -170,14 +170,14 @@ class Host:
 
     def _start_threads(self) -> None:
         self._link.start()
-        if self._signals is not None:
-            self._signals.start(self._wakeup.set)
+        if self._notices is not None:
+            self._notices.start(self._wakeup.set)
 
     def _stop_threads(self) -> None:
         self._parts.sidecar.abandon()
         self._link.stop()
-        if self._signals is not None:
-            self._signals.stop()
+        if self._notices is not None:
+            self._notices.stop()
         if self._parts.idle is not None:
             self._parts.idle.stop()
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bastion.agent.bucket_link import BucketLink
 from bastion.agent.identity import HostIdentity
-from bastion.agent.vm_notices import HostSignals
+from bastion.agent.vm_notices import VmNotices
 from bastion.core import limits
 from bastion.core.bucket import host_errors
 from bastion.core.bucket.protocol import HostPhase, Order, OrderAction
@@ -39,10 +39,10 @@ class Stop:
 class StopReasons:
     """The stop reasons of one host. A signal handler sets `shut_down` when the host shuts down."""
 
-    def __init__(self, identity: HostIdentity, link: BucketLink, signals: HostSignals | None, *, clock: Clock) -> None:
+    def __init__(self, identity: HostIdentity, link: BucketLink, notices: VmNotices | None, *, clock: Clock) -> None:
         self._order_lost_seconds = identity.arguments.order_lost_seconds
         self._link = link
-        self._signals = signals
+        self._notices = notices
         self._clock = clock
         self.shut_down = False
 
@@ -52,17 +52,17 @@ class StopReasons:
 
     def of_host(self) -> Stop | None:
         """Why this host goes away."""
-        signal = self._signals.pending if self._signals is not None else None
+        notice = self._notices.pending if self._notices is not None else None
         if self.shut_down:
             # A cloud that takes the host away may say why at the same moment.
             return Stop(
                 phase=HostPhase.STOPPED,
-                error=signal.error if signal else host_errors.HOST_SHUT_DOWN,
-                message=signal.message if signal else "the host shut down",
+                error=notice.error if notice else host_errors.HOST_SHUT_DOWN,
+                message=notice.message if notice else "the host shut down",
                 deadline=self._clock.monotonic() + SHUTDOWN_GRACE_SECONDS,
             )
-        if signal is not None:
-            return Stop(phase=HostPhase.STOPPED, error=signal.error, message=signal.message, deadline=signal.deadline)
+        if notice is not None:
+            return Stop(phase=HostPhase.STOPPED, error=notice.error, message=notice.message, deadline=notice.deadline)
         return None
 
     def superseded(self, number: int) -> bool:

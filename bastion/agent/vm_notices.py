@@ -30,7 +30,7 @@ _SHORTEST_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signal:
+class VmNotice:
     """A notice that this host goes away.
 
     Attributes:
@@ -102,7 +102,7 @@ class Watch:
         return max(0.0, _SHORTEST_SECONDS - (self._clock.monotonic() - began))
 
 
-class HostSignals:
+class VmNotices:
     def __init__(self, server: MetadataServer, *, clock: Clock, rng: Random) -> None:
         self._clock = clock
         self._on_change: Callable[[], None] = lambda: None
@@ -112,13 +112,13 @@ class HostSignals:
             Watch(server, path, meaning, clock=clock, rng=rng, notify=self._on_notice)
             for path, meaning in (("preempted", preempted), ("maintenance-event", maintenance))
         ]
-        self.pending: Signal | None = None
+        self.pending: VmNotice | None = None
 
     def start(self, on_change: Callable[[], None]) -> None:
         """`on_change`: called from another thread when `pending` is set."""
         self._on_change = on_change
         for watch in self._watches:
-            threading.Thread(target=self._work, args=(watch,), name="host-signals", daemon=True).start()
+            threading.Thread(target=self._work, args=(watch,), name="vm-notices", daemon=True).start()
 
     def stop(self) -> None:
         """End the threads after their current requests, without waiting."""
@@ -136,6 +136,6 @@ class HostSignals:
             if self.pending is not None:
                 return
             deadline = self._clock.monotonic() + limits.SIGNAL_GRACE_SECONDS
-            self.pending = Signal(error=error, message=message, deadline=deadline)
+            self.pending = VmNotice(error=error, message=message, deadline=deadline)
         _log.warning("%s", message)
         self._on_change()
