@@ -51,7 +51,7 @@ ENTRIES = (
         "download wheels for hosts with other Python versions",
     ),
     Entry("debug replay", "bastion.cli.admin.debug:REPLAY", "decide a recorded tick again"),
-    Entry("debug diff", "bastion.cli.admin.debug:DIFF", "show what this version decides otherwise on a recorded tick"),
+    Entry("debug diff", "bastion.cli.admin.debug:DIFF", "show what this version decides differently"),
     Entry("sweep", "bastion.cli.admin.sweep:SWEEP", "delete orphaned slices"),
     Entry("emulator gcs", "bastion.cli.admin.emulator_gcs:GCS", "serve Cloud Storage from folders on this machine"),
     Entry("emulator tpu", "bastion.cli.admin.emulator_tpu:TPU", "serve the Cloud TPU API on this machine"),

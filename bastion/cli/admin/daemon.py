@@ -141,7 +141,7 @@ RUN = Command(
         "daemons may run for one ROOT: the one with the lease acts, and another takes over when it dies.\n\n"
         "Emulated slices come from the Cloud TPU emulator in $BASTION_HOME, which starts when needed. A gs:// ROOT is "
         "in the cloud, or at $STORAGE_EMULATOR_HOST.\n\n"
-        "With --slices=cloud the operator settings config/daemon.toml name the project, the zones and the form of "
+        "With --slices=cloud the operator settings config/daemon.toml name the project, the zones and the network of "
         "slices; `bastion daemon check-config` checks them. Without valid settings no slice is created; running jobs "
         "continue."
     ),

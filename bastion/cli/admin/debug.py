@@ -85,7 +85,7 @@ REPLAY = Command(
 )
 
 DIFF = Command(
-    summary="Shows what this version decides otherwise on a recorded tick.",
+    summary="Shows which decisions on a recorded tick differ in this version.",
     usage="FILE",
     details=_DETAILS
     + """

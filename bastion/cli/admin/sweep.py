@@ -123,9 +123,9 @@ def _document(found: Any, rows: list[tuple[Any, str, str]], *, dry_run: bool) ->
 SWEEP = Command(
     summary="Deletes orphaned slices, which no job needs.",
     usage="[--dry_run] [--slices=cloud|emulated] [--output=json]",
-    details="""The daemon does this by itself; use this command if the daemon is gone, or to look. It deletes only
-        slices with this bastion's label and the name of one of its runs, and none that a job needs. Failed and
-        preempted slices go first: they use quota until they are deleted.
+    details="""The daemon does this by itself; use this command if no daemon runs, or to list orphans. It deletes only
+        slices with this bastion's label and the name of one of its runs, and none that a job needs. It deletes failed
+        and preempted slices first, because they use quota until they are deleted.
 
         It searches the zones of config/daemon.toml, of the jobs, and those that were recently in the operator
         settings. A deletion takes some time; meanwhile the slice is shown as being deleted. Exits with 75 if a slice

@@ -92,7 +92,8 @@ def _past_lines(past: Past) -> Iterator[str]:
             f"{_arrow(str(found.before.total.overtime), str(found.after.total.overtime))}"
         )
     yield from _never_lines("Jobs of these days that would never start", found.after.never, found.before.never)
-    yield from _never_lines("Jobs of these days that would start only then", found.before.never, found.after.never)
+    title = "Jobs of these days that would start only under the new file"
+    yield from _never_lines(title, found.before.never, found.after.never)
     if past.unknown:
         yield (
             f"{phrases.count(past.unknown, 'waiting job')} left out: no estimate of "

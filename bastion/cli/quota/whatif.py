@@ -97,11 +97,11 @@ WHATIF = Command(
         written. The output starts with what changes and what would happen at once, as in bastion quota upload
         --dry_run, and then shows when the waiting jobs would start (p50, estimated as in bastion why).
 
-        Then it replays the jobs of the last days under both files, as if each had been in force throughout. It shows
-        by project the waits from submission to the first start, evictions, and jobs that would never start. Jobs come
-        when they came and run as long as their last attempt; evicted jobs start over. Lost nodes, cancelled waits and
-        missing cloud capacity are in neither replay. A job that is still running is assumed to take as long as similar
-        ones, or twice as long as it has so far.
+        Then it replays the jobs of the last days under both files, as if each had been in force throughout. It shows by
+        project the waits from submission to the first start, evictions, and jobs that would never start. Jobs are
+        submitted at their original times and run as long as their last attempt; evicted jobs start over. Lost nodes,
+        cancelled waits and missing cloud capacity are in neither replay. A job that is still running is assumed to take
+        as long as similar ones, or twice as long as it has so far.
 
         If the replay of all days would take too long, or their data has expired, it covers fewer days, and the output
         says how many. In the JSON, queue has the waiting jobs and past the replay; seconds are null if no job
