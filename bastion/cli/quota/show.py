@@ -10,7 +10,7 @@ from absl import flags
 from bastion.cli.command import Command, Invocation
 from bastion.cli.output import emit_json, plain, say
 from bastion.cli.quota import file as quota_file
-from bastion.cli.quota import place
+from bastion.cli.quota import quota_root
 from bastion.core.errors import EXIT_REFUSED, Refused
 from bastion.core.instants import to_rfc3339
 from quota import render_check
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
 
 def _define(values: flags.FlagValues) -> None:
-    place.define(values)
+    quota_root.define(values)
     flags.DEFINE_boolean("raw", False, "Print the file itself.", flag_values=values)
 
 
 def _run(call: Invocation) -> int:
     if call.flags.raw and call.json:
         raise Refused("--raw and --output=json exclude each other; use only one")
-    quota_client, suffix = place.open_quota_client(call)
+    quota_client, suffix = quota_root.open_quota_client(call)
     present, reported = quota_client.present(), quota_client.in_force()
     shown = present
     if reported is not None and reported.generation and (reported.generation != present.generation):

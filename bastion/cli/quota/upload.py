@@ -10,7 +10,7 @@ from absl import flags
 from bastion.cli import phrases
 from bastion.cli.command import Command, Invocation
 from bastion.cli.output import emit_json, plain, say
-from bastion.cli.quota import diff, effect, place
+from bastion.cli.quota import diff, effect, quota_root
 from bastion.cli.quota import file as quota_file
 from bastion.core.errors import EXIT_INFRASTRUCTURE, EXIT_REFUSED
 from quota import Policy, QuotaFileError, load
@@ -23,7 +23,7 @@ _NO_POLICY = Policy(tiers=(), weights={}, members={})
 
 
 def _define(values: flags.FlagValues) -> None:
-    place.define(values)
+    quota_root.define(values)
     flags.DEFINE_boolean(
         "yes",
         False,
@@ -43,7 +43,7 @@ def _run(call: Invocation) -> int:
         quota_file.tell_problems(path, error, json=call.json)
         return EXIT_REFUSED
     quota_file.tell_warnings(path, policy)
-    quota_client, suffix = place.open_quota_client(call)
+    quota_client, suffix = quota_root.open_quota_client(call)
     upload = _Upload(call, quota_client, suffix, data, policy)
     code = upload.run()
     if call.json:

@@ -8,7 +8,7 @@ from absl import flags
 
 from bastion.cli.command import Command, Invocation
 from bastion.cli.output import emit_json, plain, say
-from bastion.cli.quota import diff, effect, forecast, place
+from bastion.cli.quota import diff, effect, forecast, quota_root
 from bastion.cli.quota import file as quota_file
 from bastion.core.errors import EXIT_REFUSED, Refused
 from quota import Policy, QuotaFileError, load
@@ -21,7 +21,7 @@ _DAYS_MAX = 90
 
 
 def _define(values: flags.FlagValues) -> None:
-    place.define(values)
+    quota_root.define(values)
     flags.DEFINE_integer(
         "days", 14, "Number of days to replay.", lower_bound=1, upper_bound=_DAYS_MAX, flag_values=values
     )
@@ -38,7 +38,7 @@ def _run(call: Invocation) -> int:
     against = _load(other, json=call.json) if other is not None and after is not None else None
     if after is None or (other is not None and against is None):
         return EXIT_REFUSED
-    quota_client, _ = place.open_quota_client(call)
+    quota_client, _ = quota_root.open_quota_client(call)
     before, where = (against, other) if against is not None else _in_force(quota_client)
     found = difference(before, after)
     answer = quota_whatif.ask(quota_client, before, after, days=call.flags.days)
