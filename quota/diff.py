@@ -1,6 +1,4 @@
-"""The semantic difference between two quota files: amounts, projects, shares, members, rules.
-
-Order, comments and weights in the same ratio do not count.
+"""The semantic difference between two quota files. Order, comments and weights in the same ratio do not count.
 
 Invariants: `difference(a, a)` is empty; `difference(b, a)` is `difference(a, b)` with before and after exchanged.
 """
@@ -10,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from quota.describe_rules import RuleValue, format_value, rule_label, rule_value, rule_values
 from quota.policy import Policy
 from quota.rules import ProjectRules
-from quota.rules_in_words import RuleValue, format_value, rule_label, rule_value, rule_values
 from quota.rules_reading import KEYS
 
 # At most a screen of projects and a line of members.
@@ -34,7 +32,7 @@ class AmountChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuleChange:
-    """A rule's change, by its key (limits and weights as `borrowing_limit.v4`); None: no limit."""
+    """A rule's change, by its key (`borrowing_limit.v4`); None: no limit."""
 
     key: str
     before: RuleValue
@@ -74,10 +72,7 @@ class ProjectChange:
 class Difference:
     """From one policy to another; everything sorted.
 
-    Attributes:
-        tiers: Number and changes of each changed tier.
-        totals: Changes over all tiers.
-        rules: Changes of the default rules.
+    `tiers`: number and changes of each changed tier. `totals`: over all tiers. `rules`: the default rules.
     """
 
     types_added: tuple[str, ...]

@@ -22,20 +22,15 @@ class NotMatchable(ValueError):
 
 
 class Matcher:
-    """One pattern, in the syntax that Python's `re` and RE2 share; `\\d`, `\\w`, `\\s` and `\\b` mean ASCII.
+    r"""One pattern, in the syntax that Python's `re` and RE2 share; `\d`, `\w`, `\s` and `\b` mean ASCII.
 
-    Attributes:
-        cost: Instructions of its program.
+    `cost`: instructions of its program.
     """
 
     __slots__ = ("_pattern", "cost")
 
     def __init__(self, pattern: str) -> None:
-        """Compiles the pattern.
-
-        Raises:
-            NotMatchable: it is invalid, not supported, or too expensive.
-        """
+        """Raises NotMatchable if the pattern is invalid, not supported, or too expensive."""
         try:
             re.compile(pattern)
         except (re.error, OverflowError, RecursionError) as error:

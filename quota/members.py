@@ -28,11 +28,7 @@ class UnsafePattern(ValueError):
 
 
 def check_pattern(pattern: str) -> int:
-    """Check a pattern and return the most steps that matching takes; 0 for a user id.
-
-    Raises:
-        UnsafePattern: it cannot be used.
-    """
+    """The most steps that matching takes; 0 for a user id. Raises UnsafePattern."""
     if not pattern:
         raise UnsafePattern("the pattern is empty; write a user id or delete it")
     if len(pattern) > PATTERN_MAX_CHARS:

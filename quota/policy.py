@@ -30,9 +30,7 @@ class Problem:
 class QuotaFileError(ValueError):
     """The quota file cannot be used; the last good one stays in force.
 
-    Attributes:
-        problems: All problems found, by line.
-        line: The first problem's line, or None.
+    `problems`: all problems, by line. `line`: the first problem's line, or None.
     """
 
     def __init__(self, problems: tuple[Problem, ...]) -> None:
@@ -124,8 +122,7 @@ class Policy:
     def entitlement(self, project: str, resource_type: str) -> int:
         """The project's guaranteed units: floor(weight / sum of all projects' weights x total).
 
-        Exact on the decimals in the file: 0.6 of 1000 is 600, never 599. Without a weight it is 0; jobs can then only
-        borrow.
+        Exact on the decimals in the file: 0.6 of 1000 is 600, never 599. Without a weight it is 0.
         """
         return self._entitlements.get(project, {}).get(resource_type, 0)
 

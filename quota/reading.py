@@ -15,11 +15,11 @@ import tomli
 from quota import rules_reading
 from quota.lines import Lines
 from quota.members import FILE_COST_MAX, Members, UnsafePattern, check_pattern
+from quota.messages import Guesses, shown
 from quota.names import AMOUNT_MAX, PLAIN_NAME, PLAIN_NAME_RULE
 from quota.policy import Policy, Problem, QuotaFileError
 from quota.rules import ProjectRules
 from quota.rules_reading import RulesReader
-from quota.wording import Guesses, shown
 
 FILE_MAX_BYTES = 1024 * 1024
 SCHEMA_VERSION = "1"

@@ -54,7 +54,6 @@ class ProjectRules:
         return self.user_weights.get(user, DEFAULT_USER_WEIGHT)
 
     def evolve(self, **changes: object) -> ProjectRules:
-        """The same rules with these attributes changed."""
         return dataclasses.replace(self, **changes)  # type: ignore[arg-type]
 
 

@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from quota.members import USER_ID_MAX_CHARS
+from quota.messages import Guesses, shown
 from quota.names import AMOUNT_MAX, PLAIN_NAME, PLAIN_NAME_RULE
 from quota.rules import DEFAULT_RULES, ProjectRules
-from quota.wording import Guesses, shown
 
 TABLE = "project_rules"
 
@@ -51,12 +51,7 @@ class Findings(Protocol):
 
 
 class RulesReader:
-    """One file's rules.
-
-    Attributes:
-        default: The rules of projects without their own.
-        projects: The complete rules of projects that differ.
-    """
+    """One file's rules: the default, and the complete rules of projects that differ."""
 
     def __init__(
         self, document: Mapping[str, Any], resource_types: set[str], projects: set[str], findings: Findings

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quota.describe_rules import format_value, rule_label, rule_value, rule_values
 from quota.policy import Policy
 from quota.rules import DEFAULT_RULES, ProjectRules
-from quota.rules_in_words import format_value, rule_label, rule_value, rule_values
 
 
 def render_check(policy: Policy) -> str:

@@ -1,7 +1,6 @@
-"""The scheduler: a snapshot in, a plan out.
+"""The scheduler: a snapshot in, a plan out. Pure: no I/O, clock, randomness or logging.
 
-Pure: no I/O, clock, randomness or logging. The same snapshot and instant give the same plan, bit for bit, whatever the
-order of `snapshot.jobs`.
+The same snapshot and instant give the same plan, bit for bit, whatever the order of `snapshot.jobs`.
 """
 
 from __future__ import annotations

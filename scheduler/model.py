@@ -1,7 +1,4 @@
-"""The input and output of a pass.
-
-Instants are seconds since the epoch. Amounts are quota units per resource type. The caller provides all of it.
-"""
+"""The input and output of a pass. Instants are seconds since the epoch; amounts are quota units per resource type."""
 
 from __future__ import annotations
 
@@ -33,7 +30,6 @@ class Scaling:
 
     Attributes:
         per_replica: Units of one replica.
-        most: The maximum number, at least 0.
         extra: RUNNING: the current number, without those being given back.
     """
 
@@ -61,11 +57,9 @@ class Job:
         waiting_since: Start of the current wait; None: `queued_at`.
         checkpointed_at: RUNNING: its work is saved up to this instant; None: unknown.
         futile_evictions: Number of consecutive latest evictions that saved no work.
-        evicted_at: Its last eviction.
         evicted_seconds: Total running time of its evicted attempts.
-        promised: PENDING: an earlier pass evicted others for it (reason WaitingForPreempted) and it has not started
-            since. Bridges the pass in which no `evicted_for` names it any more. Safe to lose: another job may take the
-            capacity.
+        promised: PENDING: an earlier pass evicted others for it and it has not started since. Bridges the pass in which
+            no `evicted_for` names it any more. Safe to lose: another job may take the capacity.
         hold: PENDING: why it must not start, for its owner; empty: it may.
         scaling: Elastic job: what it can use beyond `demand`.
         shrinking_for: RUNNING job that gives replicas back: the name of the job that gets the capacity.
@@ -164,9 +158,7 @@ class Reason:
     """Why a job waits.
 
     Attributes:
-        code: The headline.
-        message: The headline with its arithmetic.
-        since: Start of the wait.
+        message: The headline `code` with its arithmetic.
         holders: Names of at most ten jobs that hold what it waits for.
         unblock: What would make it start.
         also: Other codes that apply, in order of precedence.
@@ -219,7 +211,6 @@ class ProjectUsage:
     """One project after the plan, per resource type.
 
     Attributes:
-        entitlement: Guaranteed units.
         usage: Units that its jobs hold, starting and stopping jobs included.
         demand: Units its jobs would hold if all ran: running, starting and waiting jobs.
     """
@@ -250,9 +241,7 @@ class Plan:
         evicted: Names of the evicted jobs, in the order decided.
         promised: Names of the waiting jobs with capacity on order (`Job.promised` of the next pass).
         impossible: Names of the waiting jobs that no free capacity could start; they need another quota file or spec.
-        pool: Every resource type of the policy.
-        explain: Computes `waiting`.
-        measure: Computes `projects`.
+        explain, measure: Compute `waiting` and `projects`.
     """
 
     acting: tuple[Decision, ...] = ()

@@ -229,11 +229,7 @@ class Pass:
                 heapq.heappush(owners, self._owner_key(project))
 
     def _serve_owner(self, job: Job, request: Request) -> tuple[Job, ...] | None:
-        """Start the job or order capacity for it.
-
-        Returns:
-            The victims; None if neither is possible.
-        """
+        """Start the job or order capacity for it; return the victims, None if neither is possible."""
         if self._ledger.fits_now(request):
             self._ledger.start(job, request, "within its project's share")
             return ()
@@ -280,11 +276,11 @@ class Pass:
         """
         for project, queue in self._queues.items():
             if self._policy.rules(project).minimum_runtime_seconds > 0:
-                while self._take_a_place(queue):
+                while self._replace_lower_priority(queue):
                     pass
 
-    def _take_a_place(self, queue: ProjectQueue) -> bool:
-        """Do it for one job of the queue; return whether there was any."""
+    def _replace_lower_priority(self, queue: ProjectQueue) -> bool:
+        """Start one job of the queue, or order capacity for it; return whether one could."""
         for request, job in sorted(queue.heads(), key=lambda head: self._user_order.place(head[1])):
             lacking = self._lacking_in_place(job.project_id, request)
             victims = self._victims.of_lower_priority(job, lacking) if lacking else None
@@ -345,7 +341,6 @@ class Pass:
         return (self._shares.rank(project), self._queues[project].oldest, project)
 
     def _owner_heap(self) -> list[tuple[tuple[bool, float], float, str]]:
-        """The projects as a heap: the least served first, then the one with the oldest job."""
         owners = [self._owner_key(project) for project in self._queues]
         heapq.heapify(owners)
         return owners

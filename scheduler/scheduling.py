@@ -10,13 +10,7 @@ from scheduler.one_pass import Pass
 
 
 def schedule(snapshot: Snapshot, now: float) -> Plan:
-    """Decide on every job of the snapshot.
-
-    The same arguments give the same plan, whatever the order of the jobs.
-
-    Raises:
-        ValueError: two jobs have the same name.
-    """
+    """Decide on every job of the snapshot. Raises ValueError if two jobs have the same name."""
     return Scheduler().schedule(snapshot, now)
 
 

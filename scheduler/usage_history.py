@@ -1,7 +1,7 @@
 """Usage per user and project, decayed with the project's half-life.
 
-The integral over time is exact: units r held for a time t add `r * h / ln 2 * (1 - 2 ** (-t / h))`, in one step or in a
-thousand.
+The integral over time is exact, in one step or in a thousand: units r held for a time t add
+`r * h / ln 2 * (1 - 2 ** (-t / h))`.
 
 Invariant: while no job runs, the order of users does not change. Amounts are stored as of a reference instant per
 project, and all scale by the same factor.

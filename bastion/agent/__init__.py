@@ -1,1 +1,1 @@
-"""The agent that runs on every host of a slice, and on the bastion for jobs without a slice."""
+"""The agent: the program that runs commands on every host of a slice, and on the bastion for jobs without a slice."""

@@ -1,13 +1,12 @@
 """Install the agent: turn a verified agent file into a virtual environment.
 
-Runs before the agent, in an interpreter of the node whose path holds bastion's own wheel and nothing else. Import only
-the standard library here, and modules that do the same (ADR 38).
+Runs before the agent, in an interpreter of the node whose path has only bastion's own wheel. Import only the standard
+library here, and modules that do the same (ADR 38).
 
 Invariants:
-
 * The environment is complete or absent. It is moved into place after a first import of the agent, which also compiles
   it.
-* No network, pip, compiler or home folder is used, and no package of this interpreter.
+* No network, pip, compiler, home folder or package of this interpreter is used.
 """
 
 from __future__ import annotations
@@ -36,13 +35,10 @@ _UNFINISHED = ".new-"
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Install the agent.
+    """Install the agent; return 0 if installed, 1 if this Python is unsupported, 5 if the disk is full.
 
     Args:
         arguments: The agent file, its digest, the folder, and names of modules that must be importable.
-
-    Returns:
-        An exit status: 0 if installed, 1 if this Python is unsupported, 5 if the disk is full.
     """
     archive, sha256, folder, *modules = arguments
     here = _platform()

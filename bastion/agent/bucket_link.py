@@ -1,13 +1,11 @@
 """The thread that talks to the bucket for a host: reads its order, writes its report and its heartbeat.
 
-A store call may hang for a minute, and the loop that watches the command must not: it reads the last state of this
-thread. `step` is one round without waiting, for tests.
+A store call may hang for a minute; the loop that watches the command reads the state that this thread saw last.
 
 Invariants:
-
 * The bucket ends up with the last published report. Writes are retried forever.
-* A missing or unreadable order, or one of another run, changes nothing: the last valid order stays in force. So does
-  one for an earlier try, but an order to stop is always obeyed.
+* The last valid order stays in force if a later one is missing, unreadable or of another run, or asks for an earlier
+  try. An order to stop is always obeyed.
 """
 
 from __future__ import annotations
@@ -77,7 +75,7 @@ class BucketLink:
 
     @property
     def seconds_without_order(self) -> float:
-        """Seconds since the order was last seen in the bucket (or since this link was made)."""
+        """Seconds since the order was last seen in the bucket, or since this link was made."""
         return self._clock.monotonic() - self._order_read_at
 
     @property
@@ -95,11 +93,7 @@ class BucketLink:
         self._order_due = None
 
     def load_report(self) -> Report | None:
-        """Return the report that an earlier agent of this host left; None if there is no readable one.
-
-        Raises:
-            StoreError: The bucket did not answer.
-        """
+        """The report that an earlier agent of this host left; None if there is no readable one. Raises StoreError."""
         try:
             stored = self._store.get(self._report_key, max_bytes=limits.REPORT_MAX_BYTES)
         except NotFound:
@@ -126,7 +120,7 @@ class BucketLink:
         self._changed.set()
 
     def step(self) -> float:
-        """Do everything that is due; return the seconds until the next duty."""
+        """Do everything that is due, without waiting; return the seconds until the next duty."""
         if self._wanted is not self._stored and self._clock.monotonic() >= self._report_due:
             self._write_report()
         if self._clock.monotonic() >= self._heartbeat_due:

@@ -1,9 +1,7 @@
 """Child processes of the agent that are not part of the command.
 
-The agent is a subreaper: it adopts processes that lose their parent. It treats each child as part of the command, and
-reaps it, unless the child is registered here.
-
-Invariant: a process stays registered from its start until its exit code is collected.
+The agent is a subreaper: it adopts processes that lose their parent, and reaps every child as part of the command. A
+child that is registered here is exempt, from its start until its exit code is collected.
 """
 
 from __future__ import annotations
@@ -27,11 +25,7 @@ class ChildProcesses:
         self._pids: set[int] = set()
 
     def start(self, arguments: Sequence[str], *, variables: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
-        """Start a process in its own session, with pipes for its output.
-
-        Raises:
-            OSError, ValueError: It could not be started.
-        """
+        """Start a process in its own session, with pipes for its output. Raises OSError or ValueError."""
         with self._lock:
             process = subprocess.Popen(
                 list(arguments),

@@ -15,11 +15,7 @@ _PORTS = 10000
 
 
 def choose(address: str, *, run: str, emulated: bool) -> str:
-    """Return `address:port` for the coordinator.
-
-    An emulated host has its own address, so it uses the well-known port. On a shared address the port depends on the
-    run.
-    """
+    """The coordinator's `address:port`. If emulated hosts share an address, the port depends on the run."""
     if not emulated:
         return f"{address}:{_TPU_PORT}"
     if _is_free(address, _EMULATED_PORT):

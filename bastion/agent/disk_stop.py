@@ -13,7 +13,7 @@ GRACE_SECONDS = 2.0
 
 
 def over_limit(parts: HostParts) -> Stop | None:
-    """Return why the command must end if the job uses too much disk."""
+    """Why the command must end because the job uses too much disk, or None."""
     notice = parts.state.disk_notice
     if notice is None:
         return None

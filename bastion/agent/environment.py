@@ -1,10 +1,7 @@
 """The environment of the user's command, a pure function of what the host knows.
 
 Three layers, later ones win: the agent's environment without its internals, the order's variables, and the variables
-that this module sets. The overridden names are returned for the job's log.
-
-On an emulated slice the variables make JAX on CPU look like a slice: `jax.devices()` shows all devices of all hosts.
-Comments give the reason for each.
+set here. On an emulated slice they make JAX on CPU look like a slice: `jax.devices()` shows all devices of all hosts.
 """
 
 from __future__ import annotations
@@ -38,7 +35,7 @@ SLICE_HOOK = Path(__file__).parent / "slice_hook"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommandEnvironment:
-    """The command's environment, the order's names that it overrides, and notes for the job's log."""
+    """The command's variables, the order's names that they override, and notes for the job's log."""
 
     variables: dict[str, str]
     overridden: tuple[str, ...]
@@ -53,12 +50,11 @@ class HostFacts:
         marker: Value of `BASTION_COMMAND`, which identifies all processes of the command.
         preempt_file: Appears when the command is asked to stop; holds the reason.
         checkpoint_file: The command touches it after each save; it does not exist before.
-        coordinator: `host:port` of host 0 of slice 0, from the claim; empty if there is none.
+        coordinator: `host:port` of host 0 of slice 0, from the claim; may be empty.
         emulated: Whether the host is a process group of this machine.
-        cpus: Processors of the machine.
         interpreter: The Python that the command finds as `python3`.
-        output_dir: Absolute path of the folder whose content is stored; empty if there is none.
-        proxy: The encrypting storage proxy that the command's clients must use; None if there is none.
+        output_dir: Absolute path of the folder whose content is stored; may be empty.
+        proxy: The storage proxy that the command's clients must use.
     """
 
     marker: str

@@ -1,10 +1,8 @@
 """The worker gate: the first to create the claim of a run decides whether its hosts may run the command.
 
-One or two store operations a look. Host 0 of the job creates the claim and the others wait for it. A daemon that gives
-the attempt up creates a closed claim.
+Host 0 of the job creates the claim; the others wait for it. A daemon that gives the attempt up creates a closed claim.
 
 Invariants:
-
 * A command runs only behind a claim with this attempt's token.
 * A lost reply is not a second claim: host 0 recognizes its own token and boot id.
 * A host that rebooted after the claim was made does not pass: the command may have run here.
@@ -33,7 +31,7 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """The result of a look at the gate. `coordinator` is the claim's address if the gate is open."""
+    """What the gate says now. `coordinator` is the claim's address if it is open."""
 
     verdict: Verdict
     message: str = ""
@@ -54,8 +52,8 @@ class Gate:
     ) -> None:
         """Args:
         coordinator: Chooses the address to publish; called once, on host 0.
-        reported_by_other_boot: This host already reported in another boot. If the claim exists at the first look,
-            the command may have run here.
+        reported_by_other_boot: This host already reported in another boot. If the claim exists at the first look, the
+            command may have run here.
         """
         self._store = store
         self._identity = identity
@@ -66,11 +64,7 @@ class Gate:
         self._mine: Claim | None = None
 
     def look(self) -> Passage:
-        """Try to pass. Host 0 must have read an order to run before it calls this.
-
-        Raises:
-            StoreError: The state is unknown; look again.
-        """
+        """Try to pass. Host 0 must have read an order to run. Raises StoreError if the state is unknown."""
         try:
             claim = self._create_or_read() if self._identity.host == 0 else self._read()
         except InvalidDocument as error:

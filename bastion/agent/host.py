@@ -1,16 +1,14 @@
 """One host of one attempt: wait for the gate, run the command, report its end, wait for another try.
 
-This is the loop that decides. Threads beside it talk to the bucket (`bucket_link`), read and upload the output
-(`logs`), and watch the metadata server (`vm_notices`) and the daemon's lease (`power`): the loop never waits for a
-network.
+This is the loop that decides. It never waits for a network: threads talk to the bucket (`bucket_link`), upload the
+output (`logs`), and watch the metadata server (`vm_notices`) and the daemon's lease (`power`).
 
 Invariants:
-
 * A try begins at most once on a host, in order, and only behind a claim with this attempt's token. If the agent dies
   during a try, the host begins no other.
 * A running command ends by itself or for a reason in `stop_reasons`.
-* The final report is written after the last log segment. Both are retried forever, unless the host shuts down. It is
-  final for its try: a later report is about a later try.
+* The final report of a try is written once, after its last log segment. Both are retried forever, unless the host shuts
+  down.
 """
 
 from __future__ import annotations
@@ -28,8 +26,8 @@ from bastion.agent.backoff import Backoff, jittered
 from bastion.agent.bucket_link import BucketLink
 from bastion.agent.child_processes import ChildProcesses
 from bastion.agent.code.fetch import Fetch
-from bastion.agent.command.command_try import SHUTDOWN_FLUSH_SECONDS, CommandTry
 from bastion.agent.command.ending import may_be_followed
+from bastion.agent.command.one_try import SHUTDOWN_FLUSH_SECONDS, OneTry
 from bastion.agent.command.process import end_orphans
 from bastion.agent.environment import BOOT_ID, EMULATED_TPU, STATE_DIR
 from bastion.agent.gate import Gate, Passage, Verdict
@@ -44,7 +42,7 @@ from bastion.agent.reports import Reporter
 from bastion.agent.sidecar import place, sidecar
 from bastion.agent.sidecar.sidecar import Sidecar, SidecarTimes
 from bastion.agent.stop_reasons import Stop, StopReasons
-from bastion.agent.vm_notices import HostSignals
+from bastion.agent.vm_notices import VmNotices
 from bastion.agent.wakeup import Wakeup
 from bastion.core import limits
 from bastion.core.bucket import host_errors, keys
@@ -62,7 +60,7 @@ T = TypeVar("T")
 
 
 class Host:
-    """One agent's view of its host. `shut_down` may be called from a signal handler."""
+    """One host's agent. `shut_down` may be called from a signal handler."""
 
     def __init__(
         self,
@@ -74,14 +72,13 @@ class Host:
         environ: Mapping[str, str],
         state_dir: Path,
         fetch: Fetch,
-        signals: HostSignals | None = None,
+        notices: VmNotices | None = None,
         power_off: Callable[[], None] | None = None,
         proxy_program: Sequence[str] = sidecar.PROGRAM,
         proxy_times: SidecarTimes | None = None,
     ) -> None:
         """Args:
-        fetch: Gets the job's code.
-        signals: Notices for this VM, if any.
+        notices: The cloud's notices about this VM, if it is one.
         power_off: Ends the VM; the default depends on `environ`.
         proxy_program: Runs beside the command if the order asks for a proxy.
         """
@@ -98,7 +95,7 @@ class Host:
                 rng=rng,
                 power_off=power_off or (lambda: power.power_off(environ)),
             )
-        self._signals = signals
+        self._notices = notices
         state = HostState(state_dir, run=arguments.run, host=identity.host)
         emulated = environ.get(EMULATED_TPU) == "1"
         # Not the whole token: process listings show environments.
@@ -110,7 +107,7 @@ class Host:
             link=link,
             state=state,
             reporter=Reporter(identity, boot_id=boot_id, publish=link.publish),
-            reasons=StopReasons(identity, link, signals, clock=clock),
+            reasons=StopReasons(identity, link, notices, clock=clock),
             idle=idle,
             wakeup=wakeup,
             clock=clock,
@@ -152,8 +149,7 @@ class Host:
     def run(self) -> int:
         """Run until the command's end is reported (on the bastion) or the host shuts down (on a VM).
 
-        Returns:
-            The agent's exit code: 0 if its last report is in the bucket.
+        Returns the agent's exit code: 0 if its last report is in the bucket.
         """
         if not self._state.open():
             _log.error("another agent of this host is already running (%s); exiting", self._state.folder)
@@ -167,26 +163,26 @@ class Host:
             if earlier is not None and earlier.token != self._identity.arguments.token:
                 earlier = None
             self._start_threads()
-            return self._live(earlier)
+            return self._run_tries(earlier)
         finally:
             self._stop_threads()
             self._state.close()
 
     def _start_threads(self) -> None:
         self._link.start()
-        if self._signals is not None:
-            self._signals.start(self._wakeup.set)
+        if self._notices is not None:
+            self._notices.start(self._wakeup.set)
 
     def _stop_threads(self) -> None:
         self._parts.sidecar.abandon()
         self._link.stop()
-        if self._signals is not None:
-            self._signals.stop()
+        if self._notices is not None:
+            self._notices.stop()
         if self._parts.idle is not None:
             self._parts.idle.stop()
 
-    def _live(self, earlier: Report | None) -> int:
-        """Go from the report that an earlier agent left to the last report of this host."""
+    def _run_tries(self, earlier: Report | None) -> int:
+        """Go from the report that an earlier agent left to the last report of this host; return the exit code."""
         report = self._known_end(earlier)
         if report is None:
             kept = self._state.outcome()
@@ -265,7 +261,7 @@ class Host:
             self._until_stored(log.go_on)
         if self._parts.idle is not None:
             self._parts.idle.busy()
-        ending = CommandTry(self._parts, log, coordinator=passed.coordinator).run()
+        ending = OneTry(self._parts, log, coordinator=passed.coordinator).run()
         if ending.phase is HostPhase.WAITING:
             self._reporter.try_number += 1
             return self._reporter.make(HostPhase.WAITING)
@@ -325,8 +321,7 @@ class Host:
     def _store_rest_of_log(self, *, gap: bool = False) -> None:
         """Upload what an earlier agent left in the spools; give up only at shutdown.
 
-        Args:
-            gap: Whether unread output may be lost; the log then says so.
+        `gap`: unread output may be lost; the log then says so.
         """
         if self._state.proxy_spool_dir.is_dir():
             self._store_rest_of(self._new_proxy_log(self._wakeup.set), gap=False)
@@ -349,7 +344,6 @@ class Host:
             log.abandon()
 
     def _store_rest_of_outputs(self) -> None:
-        """Store what the command left in its output folder."""
         if not self._state.prepared:
             return
         order = self._until_stored(lambda: host_outputs.order_of(self._parts))
@@ -363,7 +357,7 @@ class Host:
             self._wakeup.wait(self._identity.arguments.poll_seconds)
         if not sync.done:
             sync.abandon()
-            _log.warning("%s", host_outputs.lacking(sync))
+            _log.warning("%s", host_outputs.describe_missing(sync))
 
     def _new_log(self) -> HostLog:
         return self._log_of("worker", self._state.spool_dir, SPOOL_MAX_BYTES, self._wakeup.set)
@@ -403,7 +397,6 @@ class Host:
         return self._wait(lambda: self._link.settled, at_most_seconds_if_shut_down=SHUTDOWN_REPORT_SECONDS)
 
     def _wait(self, condition: Callable[[], bool], *, at_most_seconds_if_shut_down: float) -> bool:
-        """Wait until the condition is true or time is up; return the condition."""
         deadline: float | None = None
         while not condition():
             now = self._clock.monotonic()

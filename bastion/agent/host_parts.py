@@ -26,14 +26,12 @@ class HostParts:
 
     Attributes:
         wakeup: Wakes the main loop; set by everything that it waits for.
-        idle: Powers the node off when it is idle for long; None where nothing is powered off.
+        idle: None where nothing is powered off.
         environ: The agent's own environment.
         marker: Identifies the processes of a command.
         emulated: Whether the host is a process group of this machine.
         interpreter: The Python of commands on hosts that share our file system.
-        fetch: Gets the job's code.
         open_log: Makes a log from the host's spool; one at a time.
-        child_processes: The agent's own child processes.
         sidecar: The storage proxy; not started if the job has none.
     """
 

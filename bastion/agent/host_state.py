@@ -3,7 +3,6 @@
 One folder per run and host, `<state dir>/<run>.<i>/`, so that emulated hosts can share a state dir.
 
 Invariants:
-
 * `started-<try>` is fsynced before anything of that try is spawned, and is never removed: each try runs at most once.
 * `outcome` is on disk before the final report is uploaded or the next try is awaited. A restarted agent then does not
   report a finished command as lost.
@@ -62,7 +61,7 @@ class HostState:
 
     @property
     def work_dir(self) -> Path:
-        """The command's working folder, with the job's code; stays from try to try."""
+        """The command's working folder, with the job's code; all tries share it."""
         return self.folder / "work"
 
     @property
@@ -77,7 +76,6 @@ class HostState:
 
     @property
     def proxy_spool_dir(self) -> Path:
-        """Output of the storage proxy that is not in the bucket yet."""
         return self.folder / "proxy-spool"
 
     @property
@@ -86,7 +84,6 @@ class HostState:
 
     @property
     def checkpoint_file(self) -> Path:
-        """Created by the command."""
         return self.folder / "checkpoint"
 
     @property
@@ -98,9 +95,7 @@ class HostState:
     def mark_started(self, boot_id: str, try_number: int) -> None:
         """Record that a try starts, and remove the preempt and checkpoint files of an earlier one.
 
-        Raises:
-            FileExistsError: The try already started.
-            OSError: A disk error; nothing may be started.
+        Raises FileExistsError if the try already started, another OSError on a disk error: nothing may be started.
         """
         _write_durably(self.folder / f"{_STARTED}{try_number}", boot_id.encode(), os.O_EXCL)
         self.preempt_file.unlink(missing_ok=True)
@@ -150,7 +145,6 @@ class HostState:
 
     @property
     def disk_notice(self) -> DiskNotice | None:
-        """The notice that this job uses too much disk, if any."""
         try:
             return DiskNotice.parse(str((self.folder / disk_limit.NOTICE_NAME).readlink()))
         except (OSError, InvalidDocument):
@@ -159,7 +153,7 @@ class HostState:
     def discard_work(self) -> None:
         """Remove the command's files and everything prepared for it; a next try starts from scratch.
 
-        A thread deletes the tree, which may take a while; its path is free at once.
+        The paths are free at once. A thread deletes the files.
         """
         aside = self.folder / f"discarded-{secrets.token_hex(4)}"
         (self.folder / "prepared").unlink(missing_ok=True)
@@ -173,7 +167,7 @@ class HostState:
         remover.start()
 
     def ask_to_stop(self, reason: str) -> None:
-        """Create the pre-emption file atomically."""
+        """Create the preempt file atomically."""
         temporary = self.folder / "preempt.new"
         temporary.write_text(reason + "\n", "utf-8")
         temporary.replace(self.preempt_file)

@@ -41,7 +41,7 @@ class HostIdentity:
 
     @property
     def slice_index(self) -> int:
-        """Which slice of the job, from 0."""
+        """The slice's number in the job, from 0."""
         return self.arguments.slice_index or 0
 
     @property
@@ -50,15 +50,14 @@ class HostIdentity:
 
     @property
     def on_bastion(self) -> bool:
-        """Whether this is the bastion's own host, for a job without a slice."""
+        """Whether the job has no slice."""
         return not self.arguments.accelerator_type
 
 
 def parse_slice_index(tpu_env: str) -> int:
-    """Return a node's slice index from its `tpu-env` (lines of `NAME: 'value'`).
+    """A node's slice index from its `tpu-env` (lines of `NAME: 'value'`). Raises InvalidDocument if there is none.
 
-    The platform sets it for slices that it made together; otherwise the node's name ends in it. Raises InvalidDocument
-    if neither is there.
+    The platform sets it for slices that it made together; otherwise the node's name ends in it.
     """
     values = _parse_tpu_env(tpu_env)
     number = values.get("MEGASCALE_SLICE_ID") or values.get("NODE_ID", "").rpartition("-")[2]
@@ -77,10 +76,9 @@ def _parse_tpu_env(tpu_env: str) -> dict[str, str]:
 
 
 def parse_peers(endpoints: str) -> tuple[str, ...]:
-    """Parse `worker-network-endpoints`: the hosts' addresses by worker number.
+    """The hosts' addresses by worker number, from `worker-network-endpoints`. Raises InvalidDocument.
 
-    Entries are separated by commas and are addresses or triples `name:number:address`. Raises InvalidDocument for
-    anything else.
+    Entries are separated by commas and are addresses or triples `name:number:address`.
     """
     peers = []
     for endpoint in filter(None, (part.strip() for part in endpoints.split(","))):

@@ -1,4 +1,4 @@
-"""Client of a VM's metadata server, real or emulated: tells who this host is. Never uses a proxy."""
+"""Client of a VM's metadata server, real or emulated: who this host is. Never uses a proxy."""
 
 from __future__ import annotations
 
@@ -22,8 +22,6 @@ AGENT_ATTRIBUTE = "bastion-agent"
 
 
 class MetadataServer:
-    """Reads attributes of this VM's instance."""
-
     def __init__(self, address: str) -> None:
         self._address = address
 
@@ -32,18 +30,14 @@ class MetadataServer:
         return MetadataServer(environ.get("GCE_METADATA_HOST") or "metadata.google.internal")
 
     def attribute(self, name: str) -> str:
-        """Return one attribute of the instance.
+        """One attribute of the instance.
 
-        Raises:
-            NotFound: The instance has no such attribute.
-            StoreUnavailable: The server did not answer, or is no metadata server.
+        Raises NotFound if there is none, StoreUnavailable if the server did not answer or is not a metadata server.
         """
         return self._get(f"attributes/{name}", timeout_seconds=_TIMEOUT_SECONDS)[0]
 
     def watch(self, path: str, *, tag: str, wait_seconds: float) -> tuple[str, str]:
-        """Return a value and its tag; given the tag of an earlier answer, wait that long for a change. Raises like
-        `attribute`.
-        """
+        """A value and its tag; given an earlier tag, wait up to that time for a change. Raises like `attribute`."""
         if not tag:
             return self._get(path, timeout_seconds=_TIMEOUT_SECONDS)
         query = {"wait_for_change": "true", "last_etag": tag, "timeout_sec": f"{wait_seconds:.0f}"}
@@ -67,7 +61,7 @@ class MetadataServer:
 
 
 def read_identity(server: MetadataServer) -> HostIdentity:
-    """Read once who this host is; raise BastionError if something is missing, malformed or not there yet."""
+    """Read who this host is. Raises BastionError if something is missing or malformed; it may appear later."""
     arguments = protocol.read(AgentArguments, server.attribute(AGENT_ATTRIBUTE).encode())
     slices_address = ""
     if arguments.slice_index is None and arguments.num_slices > 1:
@@ -87,7 +81,7 @@ def read_identity(server: MetadataServer) -> HostIdentity:
 
 
 def wait_for_identity(server: MetadataServer, backoff: Backoff, sleep: Callable[[float], None]) -> HostIdentity:
-    """Read it, with retries forever: the daemon decides when to give a VM up."""
+    """Retry `read_identity` forever: the daemon decides when to give a VM up."""
     while True:
         try:
             return read_identity(server)

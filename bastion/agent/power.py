@@ -1,12 +1,8 @@
 """Power off a node that is idle while the daemon is dead: a dead daemon must not cost money.
 
-A thread looks at the daemon's lease now and then. `step` is one look, for tests.
-
 Invariants:
-
 * Nothing is powered off while a command runs or is prepared, however long the daemon is dead.
-* The daemon is alive if its lease changed between two looks; no other clock counts. A bucket that does not answer shows
-  no life.
+* The daemon is alive if its lease changed between two polls; no other clock counts, nor does an unreachable bucket.
 """
 
 from __future__ import annotations
@@ -73,7 +69,7 @@ class IdleWatch:
             self._since = self._clock.monotonic()
 
     def step(self) -> float:
-        """Do what is due; return the seconds until the next duty."""
+        """Do what is due, without waiting; return the seconds until the next duty."""
         now = self._clock.monotonic()
         if now >= self._look_at:
             self._look_at = now + jittered(self._period, self._rng)
@@ -85,7 +81,7 @@ class IdleWatch:
         return max(0.0, self._look_at - now)
 
     def _restart(self, *, after_seconds: float = 0.0) -> bool:
-        """Restart the measurement if it has reached that many seconds; return whether it had."""
+        """Restart the measurement if it has reached `after_seconds`; return whether it had."""
         with self._lock:
             now = self._clock.monotonic()
             if self._since is None or now - self._since < after_seconds:
@@ -94,7 +90,6 @@ class IdleWatch:
             return True
 
     def _alive(self) -> bool:
-        """Whether the lease changed since the last look."""
         try:
             meta = self._store.head(keys.LEASE)
         except StoreError as error:

@@ -10,11 +10,7 @@ from bastion.core.bucket.protocol import HostPhase, Report
 
 
 class Reporter:
-    """Makes the reports of one host and passes them on.
-
-    Attributes:
-        try_number: The try that the reports are about.
-    """
+    """Makes the reports of one host about the try `try_number`."""
 
     def __init__(self, identity: HostIdentity, *, boot_id: str, publish: Callable[[Report], None]) -> None:
         """`publish`: makes a report the host's report, without blocking."""
@@ -34,7 +30,7 @@ class Reporter:
         ended_at: float | None = None,
         checkpointed_at: float | None = None,
     ) -> Report:
-        """Make a report; times are seconds since the epoch."""
+        """Times are seconds since the epoch."""
         return Report(
             run=self._identity.arguments.run,
             host=self._identity.host,

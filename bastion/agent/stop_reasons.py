@@ -1,7 +1,7 @@
-"""Why a host stops: it is shut down, the cloud takes it away, its order says so, or its order is lost.
+"""Why a host stops: it is shut down, the cloud takes it away, its order says so, or its order is lost. Does no I/O.
 
-Does no I/O. Invariant: nothing else ends a running command. An unreachable bucket or a dead daemon is no reason, unless
-another machine may start the command again (`order_lost_seconds`).
+Invariant: nothing else ends a running command. An unreachable bucket or a dead daemon is no reason, unless another
+machine may start the command again (`order_lost_seconds`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from bastion.agent.bucket_link import BucketLink
 from bastion.agent.identity import HostIdentity
-from bastion.agent.vm_notices import HostSignals
+from bastion.agent.vm_notices import VmNotices
 from bastion.core import limits
 from bastion.core.bucket import host_errors
 from bastion.core.bucket.protocol import HostPhase, Order, OrderAction
@@ -37,40 +37,35 @@ class Stop:
 
 
 class StopReasons:
-    """The stop reasons of one host.
+    """The stop reasons of one host. A signal handler sets `shut_down` when the host shuts down."""
 
-    Attributes:
-        shut_down: Set from a signal handler when the host shuts down.
-    """
-
-    def __init__(self, identity: HostIdentity, link: BucketLink, signals: HostSignals | None, *, clock: Clock) -> None:
+    def __init__(self, identity: HostIdentity, link: BucketLink, notices: VmNotices | None, *, clock: Clock) -> None:
         self._order_lost_seconds = identity.arguments.order_lost_seconds
         self._link = link
-        self._signals = signals
+        self._notices = notices
         self._clock = clock
         self.shut_down = False
 
     def of_try(self, number: int) -> Stop | None:
-        """Why not to begin or continue a try."""
+        """Why this host must not begin or continue a try."""
         return self.of_host() or self._of_order(number)
 
     def of_host(self) -> Stop | None:
-        """Why this host as a whole stops."""
-        signal = self._signals.pending if self._signals is not None else None
+        """Why this host goes away."""
+        notice = self._notices.pending if self._notices is not None else None
         if self.shut_down:
             # A cloud that takes the host away may say why at the same moment.
             return Stop(
                 phase=HostPhase.STOPPED,
-                error=signal.error if signal else host_errors.HOST_SHUT_DOWN,
-                message=signal.message if signal else "the host shut down",
+                error=notice.error if notice else host_errors.HOST_SHUT_DOWN,
+                message=notice.message if notice else "the host shut down",
                 deadline=self._clock.monotonic() + SHUTDOWN_GRACE_SECONDS,
             )
-        if signal is not None:
-            return Stop(phase=HostPhase.STOPPED, error=signal.error, message=signal.message, deadline=signal.deadline)
+        if notice is not None:
+            return Stop(phase=HostPhase.STOPPED, error=notice.error, message=notice.message, deadline=notice.deadline)
         return None
 
     def superseded(self, number: int) -> bool:
-        """Whether a later try has been ordered."""
         order = self._link.order
         return order is not None and order.action is not OrderAction.STOP and order.try_number > number
 

@@ -1,10 +1,9 @@
-"""The cloud's notices about this VM: pre-emption and maintenance.
+"""The cloud's notices about this VM: preemption and maintenance.
 
-One thread per watched value of the metadata server waits there for a change. `look` is one request, for tests.
+One thread per watched value of the metadata server waits there for a change.
 
 Invariants:
-
-* A signal once seen stays, with its original deadline.
+* A notice once seen stays, with its original deadline.
 * A server that does not answer is retried forever; a value that does not exist is not read again.
 """
 
@@ -31,7 +30,7 @@ _SHORTEST_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Signal:
+class VmNotice:
     """A notice that this host goes away.
 
     Attributes:
@@ -52,15 +51,13 @@ def preempted(value: str) -> tuple[str, str] | None:
 
 
 def maintenance(value: str) -> tuple[str, str] | None:
-    """The meaning of `instance/maintenance-event`. A live migration (MIGRATE_...) only pauses the VM."""
+    """The meaning of `instance/maintenance-event`: error and message, or None. A live migration only pauses the VM."""
     if not value.strip().upper().startswith("TERMINATE"):
         return None
     return host_errors.MAINTENANCE, f"the cloud stops this host for maintenance ({value.strip()[:80]})"
 
 
 class Watch:
-    """Watches one value of the metadata server."""
-
     def __init__(
         self,
         server: MetadataServer,
@@ -69,22 +66,21 @@ class Watch:
         *,
         clock: Clock,
         rng: Random,
-        tell: Callable[[str, str], None],
+        notify: Callable[[str, str], None],
     ) -> None:
-        """`tell`: gets error and message when the value becomes meaningful."""
+        """`notify`: gets error and message when the value becomes meaningful."""
         self._server = server
         self._path = path
         self._meaning = meaning
         self._clock = clock
         self._backoff = Backoff(rng, first_seconds=1.0)
-        self._tell = tell
+        self._notify = notify
         self._tag = ""
 
     def look(self) -> float | None:
-        """Request once; wait for a change if there was an answer before.
+        """Request once, or wait for a change if there was an answer before.
 
-        Returns:
-            Seconds until the next request; None if there is nothing more to ask.
+        Returns the seconds until the next request; None if there is nothing more to ask.
         """
         began, before = self._clock.monotonic(), self._tag
         try:
@@ -99,32 +95,30 @@ class Watch:
         self._backoff.reset()
         found = self._meaning(value)
         if found is not None:
-            self._tell(*found)
+            self._notify(*found)
             return None
         if self._tag != before:
             return 0.0
         return max(0.0, _SHORTEST_SECONDS - (self._clock.monotonic() - began))
 
 
-class HostSignals:
-    """All watches of one VM."""
-
+class VmNotices:
     def __init__(self, server: MetadataServer, *, clock: Clock, rng: Random) -> None:
         self._clock = clock
         self._on_change: Callable[[], None] = lambda: None
         self._lock = threading.Lock()
         self._ended = threading.Event()
         self._watches = [
-            Watch(server, path, meaning, clock=clock, rng=rng, tell=self._told)
+            Watch(server, path, meaning, clock=clock, rng=rng, notify=self._on_notice)
             for path, meaning in (("preempted", preempted), ("maintenance-event", maintenance))
         ]
-        self.pending: Signal | None = None
+        self.pending: VmNotice | None = None
 
     def start(self, on_change: Callable[[], None]) -> None:
-        """Start; `on_change` is called from another thread when `pending` is set."""
+        """`on_change`: called from another thread when `pending` is set."""
         self._on_change = on_change
         for watch in self._watches:
-            threading.Thread(target=self._work, args=(watch,), name="host-signals", daemon=True).start()
+            threading.Thread(target=self._work, args=(watch,), name="vm-notices", daemon=True).start()
 
     def stop(self) -> None:
         """End the threads after their current requests, without waiting."""
@@ -137,11 +131,11 @@ class HostSignals:
                 return
             self._ended.wait(delay)
 
-    def _told(self, error: str, message: str) -> None:
+    def _on_notice(self, error: str, message: str) -> None:
         with self._lock:
             if self.pending is not None:
                 return
             deadline = self._clock.monotonic() + limits.SIGNAL_GRACE_SECONDS
-            self.pending = Signal(error=error, message=message, deadline=deadline)
+            self.pending = VmNotice(error=error, message=message, deadline=deadline)
         _log.warning("%s", message)
         self._on_change()

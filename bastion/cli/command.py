@@ -44,8 +44,7 @@ class Invocation:
         name: The command's name, like `local up`.
         flags: `call.flags.instance_type` is the value of `--instance_type`.
         operands: The arguments that are neither flags nor their values.
-        command: The arguments after the first `--`, unchanged; None without `--`. Only for `takes_command`; otherwise
-            they are operands.
+        command: The arguments after the first `--`, unchanged; None without `--`, or if the command takes none.
     """
 
     name: str
@@ -60,7 +59,7 @@ class Invocation:
 
 
 def no_flags(_: flags.FlagValues) -> None:
-    """Define nothing: the `define` of a command without flags."""
+    """The `define` of a command without flags."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +67,6 @@ class Command:
     """One command.
 
     Attributes:
-        summary: One sentence.
         usage: The usage line after the command's name.
         details: Paragraphs for the help and the reference, separated by empty lines.
         examples: Whole command lines.

@@ -1,4 +1,4 @@
-"""From flags to a `Client`: find the bastion, check that it can be reached, start the local one if asked to."""
+"""Open a `Client` from flags: find the bastion, check that it can be reached, start the local one if asked to."""
 
 from __future__ import annotations
 
@@ -24,14 +24,11 @@ _ENDPOINT_PAUSE_SECONDS = 0.2
 
 
 def open_client(call: Invocation, *, start: bool = False) -> tuple[Client, Target]:
-    """Open the bastion that the invocation names.
-
-    Args:
-        start: Start the bastion on this machine if it is the one and is not running.
+    """Open the bastion that the invocation names. `start`: start the bastion on this machine if it is the one.
 
     Raises:
-        Refused: there is no such bastion, or the settings contradict each other.
-        StoreUnavailable: nothing listens at $STORAGE_EMULATOR_HOST.
+        Refused: There is no such bastion, or the flags contradict each other.
+        StoreUnavailable: Nothing listens at $STORAGE_EMULATOR_HOST.
     """
     from bastion.client import Client
 
@@ -56,17 +53,13 @@ def tell_absence(client: Client, target: Target) -> bool:
 
 
 def start_command(target: Target) -> str:
-    """The command that starts a daemon of this bastion."""
     return "bastion local up" if target.is_default else f"bastion daemon run --root={plain(target.root.url)}"
 
 
 def check_endpoint(root: Root) -> None:
-    """Check that something listens at $STORAGE_EMULATOR_HOST, if the root is there.
+    """Raise StoreUnavailable if nothing listens at $STORAGE_EMULATOR_HOST for some seconds and the root is there.
 
     Only a refused connection counts; the store's own connection reports other problems better.
-
-    Raises:
-        StoreUnavailable: the connection is refused for some seconds.
     """
     where = problem_of_endpoint(root, patience_seconds=_ENDPOINT_PATIENCE_SECONDS)
     if where:

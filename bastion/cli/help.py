@@ -1,7 +1,4 @@
-"""Help texts of `bastion`, its groups and commands, made from the registry and the flags.
-
-Only the help of a single command loads that command.
-"""
+"""Help texts of `bastion`, its groups and commands. Only the help of a single command loads that command."""
 
 from __future__ import annotations
 
@@ -19,7 +16,6 @@ _WIDTH = 100
 
 
 def overview() -> str:
-    """`bastion --help`."""
     return (
         "usage: bastion COMMAND [flags]\n\n"
         "Runs jobs on TPU slices that a team shares: a bucket, a daemon, and this program.\n\n"
@@ -27,19 +23,17 @@ def overview() -> str:
         "Example:\n"
         "  bastion launch --instance_type=tpu-v4-32 --wait -- python3 -c 'import jax; print(jax.devices())'\n\n"
         "bastion COMMAND --help shows more. The bastion is --root=URL, or --bastion=NAME with --bucket=URL, or\n"
-        "$BASTION_ROOT, or the setting from bastion config set root URL; else the one on this machine.\n"
+        "$BASTION_ROOT, or that of your config (bastion config set root URL); else the one on this machine.\n"
     )
 
 
 def of_group(group: str) -> str:
-    """`bastion GROUP --help`."""
     members = tuple(entry for entry in ENTRIES if entry.name.split()[0] == group)
     names = "|".join(entry.name.split()[1] for entry in members)
     return f"usage: bastion {group} {names} [flags]\n\n{GROUPS[group]}\n\n{_list_of(members)}"
 
 
 def of_command(name: str, command: Command) -> str:
-    """`bastion COMMAND --help`."""
     parts = [f"usage: bastion {name} {command.usage}".rstrip() + f"\n\n{command.summary}\n"]
     if command.details:
         parts.append("\n".join(_paragraph(text) for text in command.details.split("\n\n")))

@@ -23,15 +23,11 @@ _EXIT_BROKEN_PIPE = 128 + 13
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command line and return the exit code.
-
-    Args:
-        argv: The arguments without the program's name; default: the process's own.
-    """
+    """Run one command line, by default the process's own; return the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
-    _stand_in_for_closed_streams()
+    _replace_closed_streams()
     for stream in (sys.stdout, sys.stderr):
-        _never_fail_to_encode(stream)
+        _escape_unencodable(stream)
     try:
         code = _run(arguments)
         sys.stdout.flush()
@@ -84,7 +80,7 @@ def _one_line(error: BaseException) -> str:
     return plain(" ".join(str(error).split()))
 
 
-def _stand_in_for_closed_streams() -> None:
+def _replace_closed_streams() -> None:
     """Replace streams closed with `>&-`: otherwise the next file to be opened takes their descriptor."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
@@ -96,7 +92,7 @@ def _stand_in_for_closed_streams() -> None:
             setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
 
 
-def _never_fail_to_encode(stream: TextIO) -> None:
+def _escape_unencodable(stream: TextIO) -> None:
     """Escape characters that the stream's encoding lacks."""
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:

@@ -29,8 +29,6 @@ _REFUSED = {
 
 @dataclass(slots=True)
 class _Split:
-    """The arguments before `--`."""
-
     assignments: list[str] = field(default_factory=list)
     operands: list[str] = field(default_factory=list)
 
@@ -42,11 +40,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
 
 
 def find(words: Sequence[str]) -> tuple[Entry, int]:
-    """Find the command that the words start with, and the number of words in its name.
-
-    Raises:
-        Refused: there is no such command.
-    """
+    """The command that the words start with, and the number of words in its name. Raises Refused."""
     first = words[0]
     if first in GROUPS:
         second = words[1] if len(words) > 1 else ""
@@ -74,11 +68,7 @@ def wants_help(arguments: Sequence[str]) -> bool:
 
 
 def parse(name: str, command: Command, arguments: Sequence[str]) -> Invocation:
-    """Parse the arguments after the command's name.
-
-    Raises:
-        Refused: an unknown flag, a bad value, too many or too few operands.
-    """
+    """Parse the arguments after the command's name. Raises Refused."""
     until = arguments.index("--") if "--" in arguments else len(arguments)
     values = command.values()
     split = _split(name, values, arguments[:until])

@@ -77,7 +77,7 @@ def backlog(entry: BacklogEntry) -> str:
 
 
 def _waiting(wait: CapacityWait, now: float) -> str:
-    """`WAITING_FOR_RESOURCES for 12 min in us-central2-b`."""
+    """`WAITING_FOR_RESOURCES for 12m in us-central2-b`."""
     where = f" in {wait.zone}" if wait.zone else ""
     return plain(f"{wait.state} for {age(wait.since, now)}{where}")
 
@@ -91,7 +91,7 @@ def _again(entry: JobEntry) -> str:
 
 
 def progress(entry: JobEntry | None, now: float, *, kept_out: bool = False) -> str:
-    """A job's progress: `provisioning 3/4 hosts`, `provisioning: WAITING_FOR_RESOURCES for 12 min`."""
+    """A job's progress: `provisioning 3/4 hosts`, `provisioning: WAITING_FOR_RESOURCES for 12m`."""
     if entry is None:
         return "submitted, but not queued yet" if kept_out else NOT_PICKED_UP
     again = _again(entry)

@@ -12,8 +12,7 @@ _CLEAR = "\r\x1b[K"
 class ProgressLine:
     """Shows the latest progress; call `clear` before printing anything else.
 
-    Args:
-        interrupt: Called before a line is written, to end another writer's unfinished line.
+    `interrupt`: called before a line is written, to end another writer's unfinished line.
     """
 
     def __init__(self, interrupt: Callable[[], None] = lambda: None) -> None:
@@ -38,7 +37,6 @@ class ProgressLine:
         self._shown = True
 
     def clear(self) -> None:
-        """Clear the line on a terminal."""
         if self._shown:
             print(_CLEAR, end="", file=sys.stderr, flush=True)
             self._shown = False

@@ -33,15 +33,14 @@ Environment: `BASTION_ROOT` (a bastion's folder), `BASTION_HOME` (the folder of 
 
 
 def render() -> str:
-    """Render the file."""
     listed = "".join(f"| [`bastion {e.name}`](#bastion-{e.name.replace(' ', '-')}) | {e.summary} |\n" for e in ENTRIES)
     parts = [_PREAMBLE, f"| command | |\n|---|---|\n{listed}"]
-    told: set[str] = set()
+    shown: set[str] = set()
     for entry in ENTRIES:
         group = entry.name.split()[0]
         about = GROUPS.get(group, "")
-        parts.append(_section(entry.name, entry.load(), about if group not in told else ""))
-        told.add(group)
+        parts.append(_section(entry.name, entry.load(), about if group not in shown else ""))
+        shown.add(group)
     return "\n".join(parts)
 
 

@@ -1,7 +1,4 @@
-"""The command registry: each command's name, module and summary.
-
-Strings only, so that help and completion load no command.
-"""
+"""The command registry: each command's name, module and summary. Strings only: help and completion load no command."""
 
 from __future__ import annotations
 
@@ -13,20 +10,13 @@ from bastion.cli.command import Command
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One command.
-
-    Attributes:
-        name: One or two words; the first of two names a group.
-        where: `module:attribute` of its `Command`.
-        summary: For the list of commands.
-    """
+    """One command. Its name is one word, or a group and a word; `where` is `module:attribute` of its `Command`."""
 
     name: str
     where: str
     summary: str
 
     def load(self) -> Command:
-        """Import the command."""
         module, _, attribute = self.where.partition(":")
         command = getattr(importlib.import_module(module), attribute)
         assert isinstance(command, Command), self.where
@@ -54,14 +44,14 @@ ENTRIES = (
     Entry("local down", "bastion.cli.admin.local:DOWN", "stop the bastion on this machine"),
     Entry("local status", "bastion.cli.admin.local:STATUS", "show the bastion on this machine"),
     Entry("daemon run", "bastion.cli.admin.daemon:RUN", "run a bastion's daemon"),
-    Entry("daemon check-config", "bastion.cli.admin.daemon_check:CHECK_CONFIG", "check the settings of a daemon"),
+    Entry("daemon check-config", "bastion.cli.admin.daemon_check:CHECK_CONFIG", "check the operator settings"),
     Entry(
         "daemon agent-wheels",
         "bastion.cli.admin.daemon_wheels:AGENT_WHEELS",
         "download wheels for hosts with other Python versions",
     ),
     Entry("debug replay", "bastion.cli.admin.debug:REPLAY", "decide a recorded tick again"),
-    Entry("debug diff", "bastion.cli.admin.debug:DIFF", "show what this version decides otherwise on a recorded tick"),
+    Entry("debug diff", "bastion.cli.admin.debug:DIFF", "show what this version decides differently"),
     Entry("sweep", "bastion.cli.admin.sweep:SWEEP", "delete orphaned slices"),
     Entry("emulator gcs", "bastion.cli.admin.emulator_gcs:GCS", "serve Cloud Storage from folders on this machine"),
     Entry("emulator tpu", "bastion.cli.admin.emulator_tpu:TPU", "serve the Cloud TPU API on this machine"),
@@ -70,8 +60,8 @@ ENTRIES = (
     Entry("proxy rewrap", "bastion.cli.proxy.rewrap:REWRAP", "rewrap stored objects with the newest key version"),
     Entry("proxy decrypt", "bastion.cli.proxy.decrypt:DECRYPT", "decrypt an object without a proxy"),
     Entry("proxy keyring", "bastion.cli.proxy.keyring:KEYRING", "create and rotate keys in a file"),
-    Entry("config set", "bastion.cli.admin.config:SET", "save a setting"),
-    Entry("config show", "bastion.cli.admin.config:SHOW", "show the settings and the bastion in use"),
+    Entry("config set", "bastion.cli.admin.config:SET", "set a key of your config"),
+    Entry("config show", "bastion.cli.admin.config:SHOW", "show your config and the bastion in use"),
     Entry("completion", "bastion.cli.admin.completion:COMPLETION", "print a shell's completion script"),
     Entry("version", "bastion.cli.admin.version:VERSION", "show the version"),
 )
@@ -85,5 +75,5 @@ GROUPS = {
     "daemon": "The daemon: the one process that runs on a bastion's VM.",
     "emulator": "Emulated clouds on this machine, for trials and tests.",
     "proxy": "The storage proxy: encrypts what jobs store in a bucket.",
-    "config": "This user's settings, in $BASTION_HOME/config.toml.",
+    "config": "Your config: the defaults of your commands, in $BASTION_HOME/config.toml.",
 }

@@ -1,7 +1,7 @@
 """Which bastion a command uses, and where this user's files are.
 
-Precedence: flags, $BASTION_ROOT, $BASTION_HOME/config.toml, the bastion on this machine. Contradicting settings of one
-level are refused: a job in the wrong bucket is worse than an error.
+Precedence: flags, $BASTION_ROOT, the user config $BASTION_HOME/config.toml, the bastion on this machine. Values of one
+level that contradict each other are refused: a job in the wrong bucket is worse than an error.
 """
 
 from __future__ import annotations
@@ -35,11 +35,7 @@ CONFIG_KEYS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """The bastion that was chosen.
-
-    Attributes:
-        source: The setting that chose it: `flags`, `$BASTION_ROOT`, the config file's path, or `default`.
-    """
+    """The bastion that was chosen, and by what: `flags`, `$BASTION_ROOT`, the user config's path, or `default`."""
 
     root: Root
     source: str
@@ -67,7 +63,6 @@ def bastion_home() -> Path:
 
 
 def local_root_url() -> str:
-    """The ROOT of the bastion on this machine."""
     return str(bastion_home() / "buckets" / "permanent" / LOCAL_BASTION)
 
 
@@ -76,11 +71,7 @@ def config_path() -> Path:
 
 
 def read_config() -> Mapping[str, str]:
-    """The config file's settings; empty without a file.
-
-    Raises:
-        Refused: it is not TOML, or has an unknown key or a bad value.
-    """
+    """The user config; empty without a file. Raises Refused if it is not TOML, or has an unknown key or a bad value."""
     path = config_path()
     try:
         document = tomli.loads(path.read_bytes().decode("utf-8"))
@@ -90,17 +81,17 @@ def read_config() -> Mapping[str, str]:
         raise Refused(f"{path} is not valid TOML ({error}); correct or delete it") from error
     for key, value in document.items():
         if key not in CONFIG_KEYS:
-            raise Refused(f"{path}: unknown setting {plain(key)!r}; the settings are {', '.join(CONFIG_KEYS)}")
+            raise Refused(f"{path}: unknown config key {plain(key)!r}; the keys are {', '.join(CONFIG_KEYS)}")
         if not isinstance(value, str) or not value:
             raise Refused(f'{path}: {key} must be a non-empty string, like {key} = "..."')
     return document
 
 
-def write_config(settings: Mapping[str, str]) -> None:
-    """Replace the config file atomically."""
+def write_config(config: Mapping[str, str]) -> None:
+    """Replace the user config atomically."""
     path = config_path()
     path.parent.mkdir(parents=True, exist_ok=True)
-    text = "".join(f"{key} = {_toml_string(settings[key])}\n" for key in CONFIG_KEYS if key in settings)
+    text = "".join(f"{key} = {_toml_string(config[key])}\n" for key in CONFIG_KEYS if key in config)
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".config-")
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)
@@ -108,10 +99,9 @@ def write_config(settings: Mapping[str, str]) -> None:
 
 
 def resolve(values: flags.FlagValues) -> Target:
-    """The bastion that the flags, the environment and the config file name.
+    """The bastion that the flags, the environment and the user config name.
 
-    Raises:
-        Refused: they contradict each other, or name none.
+    Raises Refused if they contradict each other, or name none.
     """
     for flag in ("root", "bastion", "bucket"):
         if values[flag].value == "":

@@ -41,11 +41,9 @@ class OutputCleaner:
         self._styles: list[str] = []
 
     def clean(self, data: bytes, *, ends: bool) -> bytes:
-        """Return the bytes for the terminal.
+        """The bytes for the terminal.
 
-        Args:
-            data: Text without a newline.
-            ends: Whether the line ends here; otherwise the next call continues it.
+        `data`: text without a newline. `ends`: whether the line ends here; otherwise the next call continues it.
         """
         text = self._held + data.decode("utf-8", "replace")
         self._held = ""
@@ -76,7 +74,7 @@ class OutputCleaner:
 
 
 def clean_line(data: bytes) -> bytes:
-    """Return a whole line for the terminal."""
+    """A whole line for the terminal."""
     return OutputCleaner().clean(data, ends=True)
 
 

@@ -19,11 +19,7 @@ _USER_MAX_CHARS = 128
 
 
 def default_user() -> str:
-    """The config file's `user_id`, else the login name, with unusual characters replaced.
-
-    Raises:
-        Refused: this user has no login name.
-    """
+    """The user config's `user_id`, else the login name, with unusual characters replaced. Raises Refused."""
     configured = read_config().get("user_id")
     if configured:
         return configured
@@ -38,10 +34,9 @@ def default_user() -> str:
 
 
 def choose_project(client: Client, user: str) -> str:
-    """The config file's `project_id`, else the user's only project in the quota file.
+    """The user config's `project_id`, else the user's only project in the quota file.
 
-    Raises:
-        Refused: the user has no project, or several; or the quota file is missing or not valid.
+    Raises Refused if the user has no project, or several; or if the quota file is missing or not valid.
     """
     configured = read_config().get("project_id")
     if configured:

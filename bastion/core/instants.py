@@ -19,18 +19,18 @@ def from_rfc3339(text: str) -> float:
 
 
 def duration(seconds: float) -> str:
-    """`45 s`, `12 min`, `3 h 20 min`, `2 d 4 h`; negative values give `0 s`."""
+    """`45s`, `12m`, `3h20m`, `2d4h`; negative values give `0s`."""
     whole = max(0, int(seconds))
     if whole < 60:
-        return f"{whole} s"
+        return f"{whole}s"
     minutes = whole // 60
     if minutes < 60:
-        return f"{minutes} min"
+        return f"{minutes}m"
     hours, minutes = divmod(minutes, 60)
     if hours < 24:
-        return f"{hours} h {minutes} min" if minutes else f"{hours} h"
+        return f"{hours}h{minutes}m" if minutes else f"{hours}h"
     days, hours = divmod(hours, 24)
-    return f"{days} d {hours} h" if hours else f"{days} d"
+    return f"{days}d{hours}h" if hours else f"{days}d"
 
 
 def utc_day(seconds: float) -> str:

@@ -17,7 +17,7 @@ from bastion.agent.backoff import Backoff
 from bastion.agent.host import Host, state_dir_of
 from bastion.agent.identity import HostIdentity
 from bastion.agent.metadata_server import MetadataServer, wait_for_identity
-from bastion.agent.vm_notices import HostSignals
+from bastion.agent.vm_notices import VmNotices
 from bastion.core.bucket import protocol
 from bastion.core.bucket.protocol import AgentArguments
 from bastion.core.errors import EXIT_REFUSED, BastionError, InvalidDocument
@@ -43,12 +43,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     clock = SystemClock()
     rng = Random()
-    signals: HostSignals | None = None
+    notices: VmNotices | None = None
     try:
         if options.metadata:
             server = MetadataServer.from_environment(os.environ)
             identity = wait_for_identity(server, Backoff(rng, last_seconds=10.0), clock.sleep)
-            signals = HostSignals(server, clock=clock, rng=rng)
+            notices = VmNotices(server, clock=clock, rng=rng)
         else:
             identity = read_arguments_file(options.arguments_file)
         store = open_root(identity.arguments.root)
@@ -67,7 +67,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         environ=os.environ,
         state_dir=state_dir,
         fetch=fetch_asset,
-        signals=signals,
+        notices=notices,
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: host.shut_down())

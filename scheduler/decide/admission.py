@@ -1,7 +1,6 @@
 """Which pending jobs compete for capacity, and why the others do not.
 
-Covers only reasons that no capacity could fix; `scheduler.explain` has the others. Checks follow the precedence of
-`ReasonCode`.
+Covers reasons that no capacity could fix; `scheduler.explain` has the others. Checks follow the order of `ReasonCode`.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ _PRECEDENCE = tuple(ReasonCode)
 
 
 class Admission:
-    """The checks of one quota; caches memberships."""
-
     def __init__(self, policy: Policy | None, *, check_membership: bool = True, held: bool = False) -> None:
         self._given = policy
         self.policy = policy or Policy(tiers=(), weights={}, members={})
@@ -84,7 +81,6 @@ class Admission:
         )
 
     def project_ceiling_reason(self, job: Job, now: float) -> Reason:
-        """Why it exceeds the most its project may ever hold."""
         policy, parts, changes = self.policy, list[str](), list[str]()
         project = job.project_id
         for resource, amount in amounts_of(job.demand):
@@ -167,7 +163,6 @@ def backoff_code(job: Job) -> ReasonCode:
 
 
 def backoff_reason(job: Job) -> Reason:
-    """Why a job that only its backoff or cooldown blocks does not start."""
     cooldown_end = cooldown_until(job)
     if cooldown_end is not None and cooldown_end > (job.not_before or 0.0):
         return _cooldown_reason(job, _instant(cooldown_end))

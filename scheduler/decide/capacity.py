@@ -1,8 +1,8 @@
 """How much of the pool is taken, tier by tier.
 
 A job labelled with tier t may use tiers 0..t and is charged from t upward. Demands fit if for every tier s the jobs
-labelled 0..s together take no more than tiers 0..s hold. These sums make the answer independent of the order in which
-jobs came, and leave better tiers to jobs that need them.
+labelled 0..s together take no more than tiers 0..s hold. This does not depend on the order in which jobs came, and
+leaves better tiers to jobs that need them.
 """
 
 from __future__ import annotations
@@ -21,8 +21,6 @@ def amounts_of(mapping: Mapping[str, int]) -> Amounts:
 
 
 class Capacity:
-    """Units of each tier, and units taken from it."""
-
     def __init__(self, tiers: Iterable[Mapping[str, int]]) -> None:
         tables = tuple(tiers)
         self._last = max(len(tables) - 1, 0)

@@ -1,8 +1,7 @@
 """Cooldown: how long a job does not borrow after evictions that saved no work.
 
-Without it a large job would start in every gap that an owner leaves, and be evicted each time. The cooldown doubles
-with each such eviction in a row. It applies to borrowing only: a job starts within its project's share at any time. A
-job that saves work before each eviction has no cooldown.
+Without it a large job would start in every gap that an owner leaves, and be evicted each time. A job starts within its
+project's share at any time.
 """
 
 from __future__ import annotations
@@ -18,8 +17,7 @@ _DOUBLINGS_MAX = 20
 
 
 def cooldown_seconds(job: Job) -> float:
-    """How long a job does not borrow after an eviction: the mean duration of its evicted attempts, start and stop
-    included.
+    """The mean duration of the job's evicted attempts, start and stop included.
 
     Doubled for each eviction in a row after the second that saved nothing.
     """
@@ -29,7 +27,6 @@ def cooldown_seconds(job: Job) -> float:
 
 
 def cooldown_until(job: Job) -> float | None:
-    """End of the cooldown of a waiting job; None without one."""
     return (job.evicted_at or 0.0) + cooldown_seconds(job) if job.futile_evictions >= FUTILE_MAX else None
 
 

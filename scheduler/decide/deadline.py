@@ -22,8 +22,8 @@ def overdue_since(now: float) -> float:
 def is_overdue(job: Job, shares: Shares, now: float) -> bool:
     """Whether borrowers may be evicted for a waiting job that its project's share does not cover.
 
-    Any job past the deadline may for its first start. A job larger than its project's entitlement may again, some time
-    after an eviction.
+    True for any job past the deadline until its first start. A job larger than its project's entitlement is overdue
+    again some time after an eviction.
     """
     if job.queued_at > overdue_since(now):
         return False

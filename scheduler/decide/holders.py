@@ -1,7 +1,4 @@
-"""Running and stopping jobs, kept from pass to pass with their sums.
-
-Invariant: the sums match the jobs. A pass that changes them works on copies.
-"""
+"""Running and stopping jobs, kept from pass to pass with their sums. A pass that changes the sums works on copies."""
 
 from __future__ import annotations
 
@@ -15,18 +12,15 @@ from scheduler.model import Decision, Job, JobStatus, Verdict
 
 
 class Incumbents:
-    """Running and stopping jobs under one quota.
+    """Running and stopping jobs under one quota, by name; `elastic` are running jobs that can have extra replicas.
 
     Attributes:
-        running: By name.
-        stopping: By name.
         running_of: Running jobs by project and name; a missing project has none.
         holding: What all take, tier by tier.
         lasting: What the running ones take, tier by tier.
         taken: Units that all hold, by type.
         held: Units that the running ones hold, by project and type.
         slots: How many run on the bastion's own host, by user.
-        elastic: Running jobs that can have extra replicas, by name.
     """
 
     def __init__(self, policy: Policy) -> None:
@@ -108,7 +102,6 @@ def _start(job: Job) -> tuple[float, str]:
 
 
 def _lasting(job: Job) -> Amounts:
-    """What a running job holds after it has given replicas back."""
     return amounts_of(Counter(job.owned) + _extra(job)) if job.scaling else amounts_of(job.charged)
 
 

@@ -177,7 +177,7 @@ class Ledger:
         return self.has_slot(request) and self.later.fits(request.amounts)
 
     def start(self, job: Job, request: Request, message: str, *, claimed: bool = False) -> None:
-        """Start a job that fits, on its best tier; `claimed` after `claim_fits_now`. `message`: why."""
+        """Start a job that fits, on its best tier. `message`: why; `claimed`: after `claim_fits_now`."""
         tier = (self.physical if claimed else self.now).best_tier(request.amounts, self.later)
         self.physical.take(request.amounts, tier)
         self.now.take(request.amounts, tier)
@@ -230,7 +230,6 @@ class Ledger:
         return self.now.label(self.starts.get(job.name, job.tier))
 
     def grow(self, replica: Replica, message: str) -> None:
-        """Give an elastic job that runs or starts a replica that fits."""
         tier = self._tier_of(replica.job)
         for capacity in (self.physical, self.now, self.later):
             capacity.take(replica.units, tier)

@@ -1,8 +1,7 @@
 """Who borrows idle capacity first, and how much is kept back for a while.
 
 Small jobs first: they return most loans soon and fit where a large job does not. A job evicted after hours of running
-comes after the others, because it will run for hours again. Ties: the project that would hold least of its share, then
-its oldest job.
+comes last: it will run for hours again. Ties: the project that would hold least of its share, then its oldest job.
 
 Inside a project no job passes one of a higher priority, or of a user with less usage, that would fit as well. What a
 project does not lend (`lending_limit`) stays free for it. No project borrows beyond its `borrowing_limit`.
@@ -123,9 +122,8 @@ def size(job: Job) -> int:
 
 @dataclass(frozen=True, slots=True)
 class KeptBack:
-    """Units of one type that are not lent yet, and until when at least some are not."""
-
     units: int
+    # At least some of the units are kept until this instant.
     until: float
 
 

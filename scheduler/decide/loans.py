@@ -9,15 +9,10 @@ from collections.abc import Iterator, Sequence
 
 
 def covering(borrowers: Sequence[tuple[int, Sequence[int]]], need: int) -> list[tuple[int, int]] | None:
-    """The loans that cover `need` with the least surplus.
+    """Indices of borrower and loan that cover `need` (above 0) with the least surplus; None if no loans cover it.
 
-    Args:
-        borrowers: For each the most units to take from it, and the units of its loans, those to take first in front.
-            The last borrower gives as much as possible.
-        need: Above 0.
-
-    Returns:
-        Indices of borrower and loan; None if no loans cover the need.
+    `borrowers`: for each the most units to take from it, and the units of its loans, those to take first in front. The
+    last borrower gives as much as possible.
     """
     reachable = [_sums(limit, loans) for limit, loans in borrowers]
     together = [1]

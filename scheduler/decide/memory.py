@@ -1,6 +1,6 @@
 """State kept from pass to pass: queues, holders, and what the quota refuses.
 
-Invariant: it equals the state built anew from the same jobs.
+It equals a state built anew from the same jobs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Remembered:
         return self._basis == _basis(snapshot)
 
     def take_over(self, jobs: dict[str, Job]) -> bool:
-        """Replace the jobs by `jobs`; return whether anything changed."""
+        """Replace the jobs; return whether anything changed."""
         before = self.jobs
         fresh = list(compress(jobs.values(), map(is_not, jobs.values(), map(before.get, jobs))))
         known = sum(job.name in before for job in fresh)

@@ -20,15 +20,15 @@ from scheduler.model import Job, JobStatus
 
 
 class Backlog:
-    """The pending jobs of one quota.
+    """The pending jobs of one quota, by name.
 
     Attributes:
         lines: Competing jobs without a claim, per project and request; no line and no project is empty.
-        claimants: Jobs with capacity on order, by name.
-        backing_off: Jobs in backoff, and those in cooldown that their project's share does not cover, by name.
-        over_ceiling: Jobs that ask for more than their project may ever hold, by name.
-        too_large: Jobs that ask for more than the whole pool has, by name.
-        refused: Jobs that cannot start at any capacity, by name.
+        claimants: Jobs with capacity on order.
+        backing_off: Jobs in backoff, and those in cooldown that their project's share does not cover.
+        over_ceiling: Jobs that ask for more than their project may ever hold.
+        too_large: Jobs that ask for more than the whole pool has.
+        refused: Jobs that cannot start at any capacity.
     """
 
     def __init__(self, admission: Admission) -> None:

@@ -4,8 +4,8 @@ One overdue job per pass: the oldest for which enough borrowers can be evicted t
 drained or kept idle for it.
 
 Units within a project's own share are not loans. If only these block an overdue job, lower-priority jobs of its project
-may no longer pass it, so the share drains. Jobs of equal priority still pass; otherwise, in a project that asks for
-more than it gets, all would wait behind one large job after another (docs/adr/0010).
+may no longer pass it, so the share drains. Jobs of equal priority still pass: in a project that asks for more than it
+gets, all would otherwise wait behind one large job after another (docs/adr/0010).
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ class Recall:
     def protect_overdue_jobs(self) -> None:
         """Set `overdue` of every queue: the job that lower-priority jobs of its project may not pass.
 
-        Chosen are jobs that could start if their project held nothing within its share. Jobs blocked by other projects'
-        shares are passed, because holding their project back would not help them.
+        This is a job that could start if its project held nothing within its share. Holding the project back would not
+        help a job that other projects' shares block.
         """
         for queue in self._queues.values():
             if queue.oldest <= self._since and queue.priorities() > 1:

@@ -23,7 +23,6 @@ class Replica:
 
 
 def units_of(job: Job, extra: Sequence[int]) -> Amounts:
-    """Units of that many extra replicas by scaling."""
     units: Counter[str] = Counter()
     for scaling, count in zip(job.scaling, extra, strict=True):
         for resource, amount in scaling.per_replica.items():

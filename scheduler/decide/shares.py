@@ -34,7 +34,6 @@ class Shares:
         _add(self._held, project, amounts, -1)
 
     def order(self, project: str, amounts: Amounts) -> None:
-        """Add a promised job's units."""
         _add(self._ordered, project, amounts, 1)
 
     def withdraw(self, project: str, amounts: Amounts) -> None:
@@ -89,7 +88,7 @@ class Shares:
         if not self._policy.rules(project).borrowing_limit:
             return True
         return all(
-            (room := self.below_limit(project, resource)) is None or amount + extra.get(resource, 0) <= room
+            (available := self.below_limit(project, resource)) is None or amount + extra.get(resource, 0) <= available
             for resource, amount in amounts
         )
 

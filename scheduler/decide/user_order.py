@@ -29,9 +29,7 @@ class UserOrder:
             self._ranks[project] = {user: ranks[amount] for user, amount in used.items() if ranks[amount]}
 
     def ranks(self, project: str) -> Mapping[str, int]:
-        """Rank by user of the project, ascending by usage from 1. Equals share a rank. Users without usage are
-        absent.
-        """
+        """Rank by user, ascending by usage from 1. Equals share a rank; users without usage are absent."""
         return self._ranks.get(project, _NO_RANKS)
 
     def same_as(self, other: UserOrder) -> bool:

@@ -50,8 +50,6 @@ _Class = tuple[bool, bool, int]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Candidate:
-    """A running job with what does not depend on the claim."""
-
     job: Job
     # Unit-seconds that its eviction costs, restart included.
     loss: float
@@ -65,9 +63,8 @@ class _Candidate:
 class _Borrower:
     """A project's running jobs that hold the type in question, sorted once per pass.
 
-    Attributes:
-        core: Names of those that would run without borrowing.
-        lines: By class, then by spared, units and core: the cheapest to evict first.
+    `core`: names of those that would run without borrowing. `lines`: by class, then by spared, units and core: the
+    cheapest to evict first.
     """
 
     entitlement: int
@@ -168,8 +165,7 @@ class Victims:
     def of_lower_priority(self, claimant: Job, lacking: Mapping[str, int]) -> tuple[Job, ...] | None:
         """Jobs of the claimant's own project that it may replace, or None if they do not cover what is lacking.
 
-        Only lower-priority jobs past the project's minimum runtime: the lowest priority first, then the least lost
-        work.
+        Only jobs past the project's minimum runtime: the lowest priority first, then the least lost work.
         """
         below, units = self._below(claimant.project_id, claimant.priority)
         if any(amount > units[resource] for resource, amount in lacking.items()):
@@ -342,11 +338,11 @@ class Victims:
 
     def _core_of(self, project: str, resource_type: str) -> frozenset[str]:
         """The project's running jobs that would fit its entitlement, in its own order."""
-        room, names = self._shares.entitlement(project, resource_type), []
+        available, names = self._shares.entitlement(project, resource_type), []
         for job in sorted(self._running_of[project].values(), key=self._user_order.place):
             amount = job.owned.get(resource_type, 0)
-            if 0 < amount <= room and job.name not in self._gone:
-                room -= amount
+            if 0 < amount <= available and job.name not in self._gone:
+                available -= amount
                 names.append(job.name)
         return frozenset(names)
 

@@ -82,9 +82,8 @@ def _changed(
 class ProjectQueue:
     """One project's pending jobs, for one pass.
 
-    Attributes:
-        oldest: When the oldest of the initial jobs was queued; breaks ties between projects.
-        overdue: The job that jobs of a lower priority may not pass.
+    `oldest`: when the oldest of the initial jobs was queued; breaks ties between projects. `overdue`: the job that jobs
+    of a lower priority may not pass.
     """
 
     def __init__(
@@ -96,9 +95,7 @@ class ProjectQueue:
         fifo: bool,
         overdue: Job | None = None,
     ) -> None:
-        """Build the queue from the lines and `extra_jobs`, at least one job in all; `fifo`: only the job in front
-        starts.
-        """
+        """The lines and `extra_jobs` hold at least one job in all. `fifo`: only the job in front starts."""
         self._place = place
         self.overdue = overdue
         self._fifo = fifo
@@ -112,7 +109,6 @@ class ProjectQueue:
         self._at = dict.fromkeys(self._lines, 0)
 
     def first(self, acceptable: Callable[[Request], bool]) -> tuple[Request, Job] | None:
-        """The first job in order whose request is acceptable."""
         best: tuple[Place, Request, Job] | None = None
         for request, job in self.heads():
             if acceptable(request):
@@ -131,7 +127,6 @@ class ProjectQueue:
         return [front] if self._barrier is None or self._place(front[1]) < self._barrier else []
 
     def may_not_pass(self, job: Job) -> bool:
-        """Whether the overdue job has a higher priority."""
         return self.overdue is not None and job.priority > self.overdue.priority
 
     def priorities(self) -> int:
@@ -178,7 +173,6 @@ class ProjectQueue:
         return self._lines.keys()
 
     def left(self) -> dict[Request, Line]:
-        """The jobs that are not taken, by request."""
         return {request: self._line_left(request) for request in self._lines}
 
     def _line_left(self, request: Request) -> Line:

@@ -1,10 +1,8 @@
 """The queue order: the order in which waiting jobs would start if the pool grew.
 
 First jobs within their project's share, the least served project first; then jobs that borrow
-(`scheduler.decide.lending`); last those beyond their project's limits.
-
-A project without rules of its own borrows in an order independent of other projects, so its jobs are sorted once; only
-projects are compared job by job.
+(`scheduler.decide.lending`); last those beyond their project's limits. A project without rules of its own borrows in an
+order independent of other projects, so its jobs are sorted once; only projects are compared job by job.
 """
 
 from __future__ import annotations
@@ -112,7 +110,6 @@ class _WeighedLine(_Line):
     _limited = True
 
     def lift_limits(self) -> None:
-        """Ignore the project's borrowing limit from now on."""
         self._limited = False
 
     def advance(self) -> bool:

@@ -39,8 +39,6 @@ class Case:
 
 
 class Cases:
-    """Explains the pool at the end of a pass."""
-
     def __init__(self, policy: Policy, ledger: Ledger) -> None:
         self._policy = policy
         self._ledger = ledger
@@ -64,8 +62,7 @@ class Cases:
         return case
 
     def wanted(self, project: str, request: Request) -> dict[str, tuple[int, int]]:
-        """Per type: units that must be left for the request, and the size up to which its project's jobs must start
-        first.
+        """Per type: units to leave for the request, and the size up to which its project's jobs must start first.
 
         A project with a promise on capacity that is being freed does not borrow.
         """
@@ -81,8 +78,8 @@ class Cases:
         ledger, shares, project = self._ledger, self._ledger.shares, job.project_id
         covered = shares.covers(project, request.amounts)
         unlent = {resource: 0 if covered else ledger.unlent(project, resource) for resource, _ in request.amounts}
-        room = {resource: self.unreserved[resource] - unlent[resource] for resource, _ in request.amounts}
-        lacking = [resource for resource, amount in request.amounts if amount > room[resource]]
+        available = {resource: self.unreserved[resource] - unlent[resource] for resource, _ in request.amounts}
+        lacking = [resource for resource, amount in request.amounts if amount > available[resource]]
         code, also, unblock = ReasonCode.WAITING_FOR_POOL, list[ReasonCode](), ""
         parts = [self._arithmetic(project, resource, amount, unlent[resource]) for resource, amount in request.amounts]
         holders = self.holding(lacking[0], None) if lacking else ()
@@ -95,7 +92,7 @@ class Cases:
                 f"behind {', '.join(holders[:_HOLDERS_SHOWN])} of its project, for which capacity is being freed"
             )
             unblock = f"{', '.join(holders[:_HOLDERS_SHOWN])} starts, or "
-        elif lacking and self._behind(job, request, room):
+        elif lacking and self._behind(job, request, available):
             code = ReasonCode.BEHIND_HIGHER_PRIORITY
             holders = tuple(promise.job.name for promise in self._promised_to[project])
             unblock = f"{', '.join(holders[:_HOLDERS_SHOWN])} starts and ends, or "
@@ -123,7 +120,7 @@ class Cases:
             holders=holders[:_HOLDERS_SHOWN],
             unblock=unblock,
             wanted=self.wanted(project, request),
-            reserved_until=self._reserved_until(request, room) if lacking and alone else "",
+            reserved_until=self._reserved_until(request, available) if lacking and alone else "",
         )
 
     def _no_slot(self, request: Request) -> str:
@@ -135,7 +132,7 @@ class Cases:
             f"{'is' if free == 1 else 'are'} free; another one requires more free slots than the user has"
         )
 
-    def _behind(self, job: Job, request: Request, room: Mapping[str, int]) -> bool:
+    def _behind(self, job: Job, request: Request, available: Mapping[str, int]) -> bool:
         """Whether only capacity reserved for higher-priority jobs of the same project blocks it."""
         for resource, amount in request.amounts:
             kept = sum(
@@ -145,7 +142,7 @@ class Cases:
                 for other, units in promise.amounts
                 if other == resource
             )
-            if amount > min(self._free(resource), room[resource] + kept):
+            if amount > min(self._free(resource), available[resource] + kept):
                 return False
         return True
 
@@ -169,8 +166,9 @@ class Cases:
         )
 
     def awaiting(self, promise: Promise, claimed: Mapping[str, int]) -> Reason:
-        """The reason of a job for which enough is being freed anyway; `claimed`: what all promises take of the free
-        units.
+        """The reason of a job for which enough is being freed anyway.
+
+        `claimed`: what all promises take of the free units.
         """
         stopping, shrinking = self._apart(self._stopping({resource for resource, _ in promise.amounts}))
         by = [count_jobs(len(stopping))] if stopping else []
@@ -242,8 +240,8 @@ class Cases:
             + (f", with {ordered} on order" if ordered else "")
             + f"; {free} of {self._policy.total(resource_type)} are free"
         )
-        room = max(self.unreserved[resource_type], 0)
-        reserved, unlent = free - room, min(unlent, room)
+        available = max(self.unreserved[resource_type], 0)
+        reserved, unlent = free - available, min(unlent, available)
         projects = min(reserved, self.reserved(resource_type))
         if projects > 0:
             text += f", {projects} of them reserved for {self._kept_for(resource_type)}"
@@ -273,14 +271,14 @@ class Cases:
         ends = [back.until for resource in resource_types for _, back in self._kept(resource)]
         return time_of_day(max(ends)) if ends else ""
 
-    def _reserved_until(self, request: Request, room: Mapping[str, int]) -> str:
+    def _reserved_until(self, request: Request, available: Mapping[str, int]) -> str:
         """The end of the reservations if only they block the request; else empty."""
         ends = [0.0]
         for resource, amount in request.amounts:
             kept = self._kept(resource)
-            if amount > room[resource] + self.reserved(resource):
+            if amount > available[resource] + self.reserved(resource):
                 return ""
-            if amount > room[resource]:
+            if amount > available[resource]:
                 ends.append(max(back.until for _, back in kept))
         return time_of_day(max(ends)) if max(ends) else ""
 

@@ -30,11 +30,8 @@ class Shortfall:
     def missing(self, amount: int, first: int = 0) -> int:
         """How much more must be free to leave `amount`, whichever jobs ahead then start.
 
-        Jobs ahead that do not fit are passed and do not count. The result only grows with the queue, so the search
-        continues from the last answer to the same question.
-
-        Args:
-            first: Jobs ahead up to this size must start, too.
+        Jobs ahead that do not fit are passed and do not count. Jobs ahead up to the size `first` must start, too. The
+        result only grows with the queue, so the search continues from the last answer to the same question.
         """
         question = (amount, first)
         needed = self._needed.get(question, max(amount, first, self.free))

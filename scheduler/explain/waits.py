@@ -1,8 +1,7 @@
 """Why each competing job does not start, with the arithmetic, and its queue position.
 
 A reason must be exact: with `Reason.missing` more free units, and the borrowing limit raised by `Reason.over_limit`,
-the next pass starts the job together with the jobs ahead of it that fit. The queue order is
-`scheduler.explain.queue_order`, counting what the jobs ahead would hold.
+the next pass starts the job together with the jobs ahead of it that fit.
 
 Known limits of `missing`, which the next pass corrects: a job ahead in another project is too big for the granted units
 and jobs behind it move up; several projects await capacity that is being freed; an overdue job takes the granted units.
@@ -37,8 +36,6 @@ from scheduler.model import NOTHING, Decision, Job, Reason, ReasonCode, Verdict
 
 @dataclass(slots=True)
 class _InFront:
-    """What is ahead of a job in its own project."""
-
     # Units that the waiting jobs ahead ask for.
     asked: dict[str, int] = field(default_factory=dict)
     # FIFO: the job in front, and the largest amounts that jobs before the current one ask for.
@@ -76,7 +73,7 @@ class Explainer:
         for job in (*backing_off, *(promise.job for promise in ledger.promises.values())):
             if policy.rules(job.project_id).fifo:
                 self._outside.setdefault(job.project_id, []).append(job)
-        self._shortfalls = {resource: Shortfall(room) for resource, room in self._cases.unreserved.items()}
+        self._shortfalls = {resource: Shortfall(available) for resource, available in self._cases.unreserved.items()}
         # Explained jobs by whether they wait for a slot only, and by project.
         self._explained = Counter[bool]()
         # Jobs ahead that wait for a slot, by user.
@@ -168,13 +165,12 @@ class Explainer:
         return plain
 
     def _limit(self, project: str, resource_type: str) -> Shortfall | None:
-        """The project's waiting jobs against its borrowing limit; None without one."""
-        room = self._ledger.shares.below_limit(project, resource_type)
-        if room is None:
+        available = self._ledger.shares.below_limit(project, resource_type)
+        if available is None:
             return None
         limit = self._limits.get((project, resource_type))
         if limit is None:
-            limit = self._limits[project, resource_type] = Shortfall(room)
+            limit = self._limits[project, resource_type] = Shortfall(available)
         return limit
 
     def _missing(
@@ -233,7 +229,6 @@ class Explainer:
         return missing, over
 
     def backing_off(self, job: Job) -> Decision:
-        """The decision for a job in backoff, with its other reasons."""
         request, backoff = Request.of(job), backoff_reason(job)
         shares, project = self._ledger.shares, job.project_id
         lent = shares.permits(project, request.amounts) and self._ledger.leaves_unlent(project, request)

@@ -14,7 +14,8 @@ from random import Random
 
 import pytest
 
-from bastion.agent.code.archive import BadArchive, GivenUp, unpack
+from bastion.agent.code.archive import BadArchive, unpack
+from bastion.agent.download import Cancelled
 from bastion.client.code import bundle
 from bastion.core import limits
 
@@ -249,8 +250,10 @@ def test_a_file_that_does_not_match_its_own_sum_is_refused(tmp_path: Path) -> No
         unpack(bytes(packed), tmp_path / "code")
 
 
-def test_it_can_be_given_up_on_the_way(tmp_path: Path) -> None:
+def test_it_can_be_cancelled_on_the_way(tmp_path: Path) -> None:
     asked = iter([False, False, False, True])
-    with pytest.raises(GivenUp):
-        unpack(archive(*((entry(f"f{n}"), b"x") for n in range(9))), tmp_path / "code", is_given_up=lambda: next(asked))
+    with pytest.raises(Cancelled):
+        unpack(
+            archive(*((entry(f"f{n}"), b"x") for n in range(9))), tmp_path / "code", is_cancelled=lambda: next(asked)
+        )
     assert len(list((tmp_path / "code").iterdir())) == 2

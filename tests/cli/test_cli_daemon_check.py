@@ -65,7 +65,7 @@ def test_what_is_missing_is_named_with_the_command_that_finds_it_and_the_code_is
 def test_a_file_that_cannot_be_read_is_one_line_and_64(run, tmp_path: Path) -> None:
     done = run("daemon", "check-config", str(tmp_path / "none.toml"))
     assert (done.code, done.err.count("\n")) == (64, 1)
-    assert "cannot read the settings file" in done.err
+    assert "cannot read the operator settings" in done.err
 
 
 def test_without_a_file_the_bastions_own_settings_are_checked_against_its_quota_file(run, bastion) -> None:
@@ -76,7 +76,7 @@ def test_without_a_file_the_bastions_own_settings_are_checked_against_its_quota_
     bastion.write_settings(GOOD.replace("types.v4", "types.v6e").replace("v4 =", "v6e =").encode())
     done = run("daemon", "check-config")
     assert done.code == 0
-    assert "warning: the quota file has v4, but these settings name no zones for it: its jobs are held" in done.err
+    assert "warning: the quota file has v4, but the operator settings name no zones for it; its jobs wait" in done.err
 
 
 def test_a_bastion_without_settings_is_told_what_they_need(run, bastion) -> None:

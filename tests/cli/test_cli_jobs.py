@@ -43,7 +43,7 @@ def test_the_list_shows_what_each_job_does_or_waits_for(run, bastion) -> None:
     assert done.out.startswith("NAME ")
     assert "running" in rows["holder"] and "on 4 hosts" not in rows["holder"] and "on 8 hosts" in rows["holder"]
     assert "queued" in rows["waiter"] and "2 x tpu-v4-16" in rows["waiter"] and "v4" in rows["waiter"]
-    assert "1 min" in rows["small"]
+    assert "1m" in rows["small"]
     assert rows["bad"].split()[1] == "INVALID"
     assert "the document is not valid JSON" in rows["bad"]
     assert rows["unread"].split()[1] == "submitted"
@@ -123,7 +123,7 @@ def test_why_tells_the_reason_with_its_arithmetic_since_when_and_who_holds(run, 
     assert done.code == 0
     assert f"{reason['code']}: {reason['message']}" in done.out
     assert "needs tpu-v4-16; project a, user alice, priority 5" in done.out
-    assert f"for 1 min (since {reason['since']})" in done.out
+    assert f"for 1m (since {reason['since']})" in done.out
     assert "queue position: 1" in done.out
     for holder in reason["holders"]:
         assert holder in done.out
@@ -138,7 +138,7 @@ def test_why_of_a_running_job_says_what_it_does(run, bastion) -> None:
     bastion.clock.advance(60)
     done = run("why", "job")
     assert "job is running on 2 hosts" in done.out
-    assert "attempt 1 started 1 min ago" in done.out
+    assert "attempt 1 started 1m ago" in done.out
 
 
 def test_why_of_a_job_that_nobody_has_read_says_so(run, bastion) -> None:

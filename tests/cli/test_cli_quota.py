@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from bastion.client.quota.upload import QuotaDesk
+from bastion.client.quota.upload import QuotaClient
 from bastion.core.bucket import keys
 from tests.cli.quota_files import shares
 
@@ -45,7 +45,7 @@ def test_a_file_that_stops_a_running_job_is_refused_with_the_job_and_the_reason(
     assert done.code == 64
     assert "  a: v4 64 -> 32 (-32)\n  b: v4 0 -> 32 (+32)\n" in done.out
     assert "Running jobs that would stop: 1\n" in done.out
-    assert "  a-2 of project a, user alice: tpu-v4-32, running for 3 h\n" in done.out
+    assert "  a-2 of project a, user alice: tpu-v4-32, running for 3h\n" in done.out
     assert "frees capacity for b-1 of project b" in done.out
     assert "is using 64 v4 and its share is 32" in done.out
     assert "this file would stop 1 running job; nothing was written; use --yes to upload it anyway" in done.err
@@ -172,13 +172,13 @@ def test_a_broken_file_is_told_line_by_line_and_not_written(run, busy, tmp_path)
 
 def test_somebody_elses_change_in_between_is_kept(run, busy, new, monkeypatch) -> None:
     """The other one comes at the worst moment: after the difference was shown."""
-    original = QuotaDesk.replace
+    original = QuotaClient.replace
 
     def late(self, data, present):
         busy.write_quota(shares(3, 0))
         return original(self, data, present)
 
-    monkeypatch.setattr(QuotaDesk, "replace", late)
+    monkeypatch.setattr(QuotaClient, "replace", late)
     done = run("quota", "upload", str(new), "--yes")
     assert done.code == 64
     assert "someone else changed" in done.err and "run the command again to see the difference" in done.err

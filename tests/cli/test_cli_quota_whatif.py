@@ -84,10 +84,10 @@ def test_who_waits_shorter_is_told_by_project_and_nothing_is_written(run, busy, 
     assert "  a: v4 64 -> 32 (-32)\n  b: v4 0 -> 32 (+32)\n" in done.out
     assert "Running jobs that would stop: 1\n  a-run of project a, user alice" in done.out
     assert "Waiting jobs: 1; estimated start (p50)\n" in done.out
-    assert "  b-wait  b        in 11 h 59 min  in 1 min  11 h 58 min sooner\n" in done.out
+    assert "  b-wait  b        in 11h59m  in 1m  11h58m sooner\n" in done.out
     # The owner waits for the grace period and the deletion of the nodes instead of eleven hours.
     (b,) = [line for line in done.out.splitlines() if line.startswith("  b  ") and "shorter" in line]
-    assert "8     11 h 8 min -> 1 min  11 h 7 min shorter  11 h 1 min -> 1 min" in b
+    assert "8     11h8m -> 1m   11h7m shorter  11h1m -> 1m" in b
     assert "no earlier job is known" in done.out
     assert busy.listed() == before
 
@@ -161,7 +161,7 @@ def test_without_history_the_present_queue_is_told_alone(run, bastion, new) -> N
     bastion.settle(4)
     done = run("quota", "whatif", str(new))
     assert done.code == 0
-    assert "  b-wait  b        unknown  in 1 min\n" in done.out
+    assert "  b-wait  b        unknown  in 1m\n" in done.out
     assert "unknown now for b-wait: no duration estimate for a job ahead" in done.out
     assert "Cannot replay the last days: no job has ended in the last 14 days\n" in done.out
     past = ask(run, str(new))["past"]

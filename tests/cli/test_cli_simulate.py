@@ -336,7 +336,7 @@ def test_replicates_are_told_as_means_and_the_same_again_by_two_processes(run, q
 def test_without_json_a_summary_and_a_chart_are_shown(run, quota, trace) -> None:
     done = run("simulate", "replay", quota, trace, "--days=0.1", "--checkpoint_interval=0")
     assert done.code == 0
-    assert "bastion on days 0 to 0.1, the pool of the quota file: 2 jobs, 64 chips, a tick every 30 s" in done.out
+    assert "bastion on days 0 to 0.1, the pool of the quota file: 2 jobs, 64 chips, a tick every 30s" in done.out
     assert "no checkpoints" in done.out
     assert "Evictions: 1, at most 1 of one job; 0 jobs three times" in done.out
     assert "█" in done.out and "the pool" in done.out

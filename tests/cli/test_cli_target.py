@@ -92,16 +92,16 @@ def test_one_way_of_naming_the_bastion_replaces_the_other(run) -> None:
     run("config", "set", "root", "/a/x-bastion")
     run("config", "set", "bucket", "/b")
     done = run("config", "set", "bastion", "y-bastion")
-    assert "removed the setting root" in done.err
+    assert "removed root from your config" in done.err
     assert target().root.url == "/b/y-bastion"
-    assert "removed the setting bastion" in run("config", "set", "root", "/a/x-bastion").err
+    assert "removed bastion from your config" in run("config", "set", "root", "/a/x-bastion").err
     assert target().root.url == "/a/x-bastion"
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rot", "x"], "unknown setting 'rot'; did you mean root?"),
+        (["rot", "x"], "unknown config key 'rot'; did you mean root?"),
         (["root", "/a/b"], "must end in -bastion"),
         (["user_id", "a\x1b[2J"], "contains control characters"),
     ],
@@ -117,7 +117,7 @@ def test_a_wrong_setting_is_refused(run, home: Path, arguments: list[str], messa
     ("text", "message"),
     [
         ("root = ", "is not valid TOML"),
-        ("colour = 'red'", "unknown setting 'colour'"),
+        ("colour = 'red'", "unknown config key 'colour'"),
         ("root = 3", 'root must be a non-empty string, like root = "..."'),
         ("root = '/a/x-bastion'\nbastion = 'y-bastion'\nbucket = '/b'", "name different bastions"),
         ("bastion = 'y-bastion'", "bucket=URL"),

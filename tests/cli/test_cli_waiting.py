@@ -235,5 +235,5 @@ def test_list_and_why_show_for_how_long_a_job_has_waited_for_capacity(run, basti
     bastion.settle(4)
     bastion.clock.advance(720)
     bastion.settle(2)
-    assert "WAITING_FOR_RESOURCES for 12 min" in run("list").out
-    assert "job is provisioning: WAITING_FOR_RESOURCES for 12 min" in run("why", "job").out
+    assert "WAITING_FOR_RESOURCES for 12m" in run("list").out
+    assert "job is provisioning: WAITING_FOR_RESOURCES for 12m" in run("why", "job").out

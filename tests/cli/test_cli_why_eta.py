@@ -144,12 +144,12 @@ def test_a_running_job_shows_its_last_checkpoint_and_an_evicted_one_that_of_its_
     assert "checkpoint" not in run("why", "saver").out
     bastion.settle(70)
     bastion.clock.advance(300)
-    assert re.search(r"running for 6 min, last checkpoint 5 min ago\n", run("why", "saver").out)
+    assert re.search(r"running for 6m, last checkpoint 5m ago\n", run("why", "saver").out)
     assert "checkpoint" not in run("why", "silent").out
     bastion.submit("owner", user="bob", project="b", instance_type="tpu-v4-32")
     bastion.run_until(lambda: bastion.status("saver") == "PENDING")
-    assert re.search(r"attempt 1 ended .* evicted: .*; last checkpoint \d+ s ago\n", run("why", "saver").out)
-    assert re.search(r"stopping attempt 1: evicted: .*; last checkpoint 5 min ago\n", run("history", "saver").out)
+    assert re.search(r"attempt 1 ended .* evicted: .*; last checkpoint \d+s ago\n", run("why", "saver").out)
+    assert re.search(r"stopping attempt 1: evicted: .*; last checkpoint 5m ago\n", run("history", "saver").out)
 
 
 TWO_SHARES = b"""

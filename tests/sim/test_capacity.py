@@ -57,7 +57,7 @@ def test_a_gang_that_waits_for_capacity_is_shown_with_the_apis_word_since_when_a
     minutes(cluster, 12)
     assert (
         phrases.progress(JobEntry.model_validate(entry(cluster)), cluster.clock.now())
-        == f"provisioning: {WORD} for 12 min in {NEAR}"
+        == f"provisioning: {WORD} for 12m in {NEAR}"
     )
     assert any(f"is waiting for capacity in {NEAR}: {WORD}" in line for line in cluster.history("job"))
 
@@ -83,7 +83,7 @@ def test_the_time_for_hosts_to_come_up_begins_when_there_is_capacity() -> None:
     del cluster.slices.waits[NEAR]
     cluster.settle(3)
     assert "waiting" not in entry(cluster)
-    assert any("got capacity" in line and "1 h 30 min" in line for line in cluster.history("job"))
+    assert any("got capacity" in line and "1h30m" in line for line in cluster.history("job"))
     minutes(cluster, limits.PROVISION_TIMEOUT_SECONDS / 60)
     result = cluster.result("job")
     assert result is not None
@@ -202,7 +202,7 @@ def test_a_job_that_may_wait_so_long_fails_then_with_75_and_says_so() -> None:
     result = cluster.result("job")
     assert result is not None
     assert (result["outcome"], result["exit_code"]) == ("failed", 75)
-    assert "no capacity for 2 h, the limit set by --max_wait" in result["message"]
+    assert "no capacity for 2h, the limit set by --max_wait" in result["message"]
     assert cluster.clock.now() - began < 7600
     assert {attempt["cause"] for attempt in result["attempts"]} == {"capacity"}
     assert cluster.slices.existing_requests() == []

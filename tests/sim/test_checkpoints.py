@@ -76,7 +76,7 @@ def test_the_history_tells_the_last_checkpoint_and_the_record_keeps_it() -> None
     assert from_rfc3339(published["checkpointed_at"]) == pytest.approx(began + 300, abs=30)
     reclaim(cluster)
     (line,) = [line for line in cluster.history("older") if "stopping attempt 1: evicted" in line]
-    assert line.endswith(("; last checkpoint 2 min ago", "; last checkpoint 1 min ago"))
+    assert line.endswith(("; last checkpoint 2m ago", "; last checkpoint 1m ago"))
     for _ in range(2):
         record = cluster.record("older")
         assert record is not None

@@ -14,7 +14,7 @@ from bastion.agent.code.fetch import Fetch
 from bastion.agent.host import Host
 from bastion.agent.identity import HostIdentity
 from bastion.agent.sidecar.sidecar import SidecarTimes
-from bastion.agent.vm_notices import HostSignals
+from bastion.agent.vm_notices import VmNotices
 from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
 from bastion.core.errors import NotFound
@@ -93,7 +93,7 @@ class Stage:
         on_vm: bool = False,
         state_dir: Path | None = None,
         token: str = TOKEN,
-        signals: HostSignals | None = None,
+        notices: VmNotices | None = None,
         run: str = RUN,
         power_off: Callable[[], None] | None = None,
         proxy_program: Sequence[str] = (),
@@ -128,7 +128,7 @@ class Stage:
             environ=environ,
             state_dir=state_dir or self.state_dir,
             fetch=self.fetch,
-            signals=signals,
+            notices=notices,
             power_off=power_off,
             proxy_program=proxy_program,
             proxy_times=proxy_times,

@@ -1,1 +1,1 @@
-"""The user's code on a host: fetched, unpacked, set up."""
+"""The user's code on a host: download, unpack, set up."""

@@ -1,10 +1,8 @@
 """Unpack an untrusted tar file: nothing escapes its folder, and nothing fills the disk.
 
-Parses the format itself, forwards only: older supported Pythons lack tarfile's safety filters, and no version bounds
-memory.
+Parses the format itself: older supported Pythons lack tarfile's safety filters, and no version bounds memory.
 
 Invariants:
-
 * Creates only files, folders and links below the folder, with read, write and execute permissions only.
 * Never writes through a link: links are made last, and a link that leads out of the folder is refused.
 * Memory, disk bytes and number of entries are bounded, whatever the headers say.
@@ -24,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
+from bastion.agent.download import Cancelled
 from bastion.core import limits
 from bastion.core.bucket import bundles
 
@@ -40,10 +39,6 @@ _NAME_ERRORS = (errno.ENAMETOOLONG, errno.EILSEQ, errno.EINVAL, errno.EEXIST)
 
 class BadArchive(Exception):
     """The file is not a tar file, or holds something that must not be unpacked."""
-
-
-class GivenUp(Exception):
-    """The caller no longer needs the result."""
 
 
 @dataclass(slots=True)
@@ -92,25 +87,22 @@ class _Stream:
         self.exactly(-size % _BLOCK)
 
 
-def unpack(data: bytes, folder: Path, *, is_given_up: Callable[[], bool] = lambda: False) -> int:
-    """Unpack a tar file, plain or gzip, into a folder that it creates.
-
-    Returns:
-        The number of files.
+def unpack(data: bytes, folder: Path, *, is_cancelled: Callable[[], bool] = lambda: False) -> int:
+    """Unpack a tar file, plain or gzip, into a folder that it creates; return the number of files.
 
     Raises:
         BadArchive: The data is not a tar file, or holds something forbidden. The caller removes the folder.
-        GivenUp: `is_given_up` returned true.
+        Cancelled: `is_cancelled` returned true.
         OSError: A disk error.
     """
     folder.mkdir()
-    return _Unpacking(folder, is_given_up).run(_Stream(data))
+    return _Unpacking(folder, is_cancelled).run(_Stream(data))
 
 
 class _Unpacking:
-    def __init__(self, folder: Path, is_given_up: Callable[[], bool]) -> None:
+    def __init__(self, folder: Path, is_cancelled: Callable[[], bool]) -> None:
         self._folder = folder
-        self._is_given_up = is_given_up
+        self._is_cancelled = is_cancelled
         # The type of each path: "folder", "file" or "link".
         self._types: dict[str, str] = {"": "folder"}
         self._links: dict[str, str] = {}
@@ -129,12 +121,12 @@ class _Unpacking:
                 raise
         # The end of the compressed stream holds the checksum.
         while stream.read(_CHUNK_BYTES):
-            self._go_on()
+            self._check_wanted()
         self._make_links()
         return sum(entry_type != "folder" for entry_type in self._types.values())
 
     def _entry(self, path: str, header: tarfile.TarInfo, extended: _Extended, stream: _Stream) -> None:
-        self._go_on()
+        self._check_wanted()
         if header.type == tarfile.DIRTYPE:
             if path:
                 self._make_folders(f"{path}/")
@@ -162,7 +154,6 @@ class _Unpacking:
         self._add(path, entry_type)
 
     def _make_folders(self, path: str) -> None:
-        """Create all parent folders."""
         for slash in re.finditer("/", path):
             above = path[: slash.start()]
             entry_type = self._types.get(above)
@@ -182,7 +173,7 @@ class _Unpacking:
         descriptor = os.open(self._folder / path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, rights)
         with os.fdopen(descriptor, "wb") as file:
             for piece in content:
-                self._go_on()
+                self._check_wanted()
                 self._written += len(piece)
                 if self._written > limits.BUNDLE_UNPACKED_MAX_BYTES:
                     raise BadArchive(f"it unpacks to more than {limits.BUNDLE_UNPACKED_MAX_BYTES} bytes")
@@ -193,7 +184,7 @@ class _Unpacking:
             (self._folder / path).symlink_to(target)
         top = os.path.realpath(self._folder)
         for path in self._links:
-            self._go_on()
+            self._check_wanted()
             # A link through another link may end elsewhere than its text says.
             try:
                 end = os.path.realpath(self._folder / path)
@@ -202,9 +193,9 @@ class _Unpacking:
             if end != top and not end.startswith(top + "/"):
                 raise BadArchive(f"the link {path[:200]!r} points outside the folder")
 
-    def _go_on(self) -> None:
-        if self._is_given_up():
-            raise GivenUp
+    def _check_wanted(self) -> None:
+        if self._is_cancelled():
+            raise Cancelled
 
 
 def _headers(stream: _Stream) -> Iterator[tuple[tarfile.TarInfo, _Extended]]:

@@ -1,8 +1,8 @@
 """Exit with 0 if all requirements of the job are installed, so that `pip` need not run.
 
-Usage: python3 job_needs.py -r FILE, or python3 job_needs.py REQUIREMENT... The job's Python runs this program. Like
-pip's first step it compares versions only, in a tenth of the time. If it does not understand a requirement, it leaves
-the answer to `pip` (exit code 1). Needs the standard library of Python 3.8, and what `pip` vendors.
+Usage: python3 job_needs.py -r FILE, or python3 job_needs.py REQUIREMENT... The job's Python runs this program. It
+compares versions only, in a tenth of pip's time, and leaves unclear cases to `pip` (exit code 1). Needs the standard
+library of Python 3.8, and what `pip` vendors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 
 def is_installed(need: str) -> bool:
-    """Return whether a requirement such as `numpy>=1.26; python_version < '3.13'` is met."""
+    """Whether a requirement such as `numpy>=1.26; python_version < '3.13'` is met."""
     syntax = _syntax()
     try:
         requirement = syntax.Requirement(need)
@@ -44,7 +44,6 @@ def needs_in(text: str) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Return the exit code."""
     try:
         needs = needs_in(Path(arguments[1]).read_text("utf-8")) if arguments[:1] == ["-r"] else arguments
         return 0 if all(map(is_installed, needs)) else 1

@@ -1,8 +1,8 @@
 """Make a virtual environment for the job that also sees all packages of this Python.
 
 Usage: python3 job_venv.py FOLDER [CODE [NAME=MODULE:OBJECT...]]. The job's Python runs this program. Packages in CODE
-become importable in place, and each NAME becomes a script. Needs the standard library of Python 3.8 only, not
-`ensurepip`: an installed `pip` serves, and installs into the environment.
+become importable in place, and each NAME becomes a script. Needs only the standard library of Python 3.8, without
+`ensurepip`: an installed `pip` installs into the environment.
 """
 
 from __future__ import annotations

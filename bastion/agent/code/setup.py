@@ -1,9 +1,6 @@
 """The setup of a host, once before the command: install the packages that the job's code requires.
 
-Returns the command line to run; the host runs it like the command, and logs it.
-
 Invariants:
-
 * Packages go into the job's own environment on the host's disk. It also sees the machine's packages, so an installed
   JAX is used; the machine's, the agent's and the daemon's Python do not change.
 * Without anything to set up, no environment is made.
@@ -38,7 +35,7 @@ _PLACE = re.compile(r"[A-Za-z_][A-Za-z0-9_.]*:[A-Za-z_][A-Za-z0-9_.]*")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """A setup command, run in the folder of the code.
+    """A setup command, run in the folder of the code, like the command and into the same log.
 
     Attributes:
         title: What it does, for the log.
@@ -52,20 +49,16 @@ class Setup:
 
     @property
     def label(self) -> str:
-        """The setup's name in messages."""
         first = self.title.strip().splitlines()[0]
         return f"the setup ({first[:_LABEL_MAX_CHARS]})"
 
 
 def setup_of(order: Order, tree: Path, environment: Path) -> Setup | None:
-    """Return the setup to run before the command; None if there is none.
+    """The setup to run before the command, or None. Raises CodeProblem if the code's pyproject.toml cannot be read.
 
     Args:
         tree: Folder of the job's code.
         environment: Folder of the job's environment.
-
-    Raises:
-        CodeProblem: The code's pyproject.toml cannot be read.
     """
     if order.setup is not None:
         if not order.setup.strip():
@@ -98,14 +91,14 @@ def _default(make: str, needs: str, *, title: str = "") -> Setup:
 
 
 def with_environment(variables: Mapping[str, str], environment: Path) -> dict[str, str]:
-    """Return the variables that activate the job's environment."""
+    """`variables`, changed to activate the job's environment."""
     path = os.pathsep.join((str(environment / "bin"), variables.get("PATH", os.defpath)))
     quiet = {"PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_INPUT": "1", "PIP_PROGRESS_BAR": "off"}
     return {**quiet, **variables, "PATH": path, "VIRTUAL_ENV": str(environment)}
 
 
 def _make(environment: Path, *arguments: str) -> str:
-    """A host without Python skips this step."""
+    """The command that makes the environment. A host without Python skips it."""
     line = shlex.join(["python3", "-I", str(_MAKER), str(environment), *arguments])
     return f"if command -v python3 > /dev/null; then {line} || exit; fi"
 

@@ -1,9 +1,7 @@
 """The file that a command touches after each save: the time of the last save, and when to report it.
 
-Whatever the command does with the file, a look finds a checkpoint or none.
-
 Invariants:
-
+* Whatever the command does with the file, a look finds a checkpoint or none.
 * A checkpoint's time is between the command's start and the look that found it, on the monotonic clock plus the start.
 * A checkpoint that was found stays found when the file vanishes or changes its type.
 """
@@ -21,11 +19,7 @@ from bastion.ports import Clock
 
 
 class CheckpointFile:
-    """The checkpoint file of one command; created at the command's start.
-
-    Attributes:
-        began_at: The command's start, seconds since the epoch.
-    """
+    """The checkpoint file of one command, created at its start, `began_at` (seconds since the epoch)."""
 
     def __init__(self, path: Path, *, clock: Clock, rng: Random) -> None:
         self._path = path
@@ -35,7 +29,7 @@ class CheckpointFile:
         self._began = clock.monotonic()
         self._touched_ns: int | None = None
         self._saved_at: float | None = None
-        self._told: float | None = None
+        self._reported: float | None = None
         self._quiet_until = self._began
 
     def latest(self) -> float | None:
@@ -53,13 +47,11 @@ class CheckpointFile:
             self._saved_at = self.began_at + max(0.0, elapsed - age)
         return self._saved_at
 
-    def news(self) -> float | None:
-        """Look at the file; return a checkpoint to report now, or None if there is none or the last report is too
-        recent.
-        """
+    def to_report(self) -> float | None:
+        """Look at the file; return a checkpoint to report now. None: no new one, or the last report is too recent."""
         saved_at, now = self.latest(), self._clock.monotonic()
-        if saved_at == self._told or now < self._quiet_until:
+        if saved_at == self._reported or now < self._quiet_until:
             return None
-        self._told = saved_at
+        self._reported = saved_at
         self._quiet_until = now + jittered(limits.CHECKPOINT_REPORT_SECONDS, self._rng)
         return saved_at

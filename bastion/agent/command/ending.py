@@ -28,12 +28,11 @@ class Ending:
 
     @property
     def may_be_followed(self) -> bool:
-        """Whether another try may follow on this host."""
         return may_be_followed(self.phase, self.error)
 
 
 def may_be_followed(phase: HostPhase, error: str) -> bool:
-    """Whether such an ending is the command's own doing, not the host's."""
+    """Whether another try may follow on this host: the ending is the command's own doing."""
     return phase in (HostPhase.EXITED, HostPhase.WAITING) or error in host_errors.OF_THE_USER
 
 

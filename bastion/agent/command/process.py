@@ -1,11 +1,10 @@
 """The user's command as processes: started once, found by a marker, ended as a whole.
 
 Invariants:
-
 * The command's members are: its process group, every process that inherited its marker (also after `setsid` and double
   forks), and, if this process is a subreaper, adopted processes without the marker. The agent's own child processes are
   not members.
-* The shell's process id is not freed before the group is ended, so a signal to the group cannot hit a stranger.
+* The shell's process id is not freed before the group is ended, so a signal to the group cannot hit another process.
 """
 
 from __future__ import annotations
@@ -77,7 +76,7 @@ class Command:
             child_processes: Children of this process that are not part of the command.
 
         Raises:
-            OSError, ValueError: Could not be started: no bash, line too long, or a NUL in a variable.
+            OSError, ValueError: No bash, line too long, or a NUL in a variable.
         """
         # Found on the agent's own path; the command's path may be anything.
         bash = shutil.which("bash")
@@ -95,7 +94,6 @@ class Command:
         return Command(process, marker, on_exit, child_processes)
 
     def members(self) -> list[ProcessId]:
-        """All live processes of the command."""
         marked = processes.marked(COMMAND_MARKER, self._marker)
         group = processes.in_group(self._process.pid)
         roots = {self._process.pid, *(member.pid for member in marked), *(member.pid for member in group)}

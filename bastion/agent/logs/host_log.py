@@ -1,11 +1,9 @@
 """The output of one host in one attempt, from the command's pipes to the bucket.
 
-Combines the parts: `pump` reads, `lines` cuts, `spool` keeps, `upload` stores segments at the slots of `pace`. A job
-without a slice also has a raw log with a spool of its own, because its object takes fewer writes. The storage proxy's
-output is such a log too.
+`pump` reads, `lines` cuts, `spool` keeps, `upload` stores segments at the slots of `pace`. A job without a slice also
+has a raw log with a spool of its own, because its object takes fewer writes.
 
 Invariants:
-
 * Only the uploading threads wait for the bucket.
 * `done` means that everything from before `close` is stored.
 """
@@ -28,14 +26,14 @@ from bastion.core.bucket import keys
 from bastion.ports import Clock, ObjectStore
 
 _RAW_APPEND_BYTES = 4 * 1024 * 1024
-# Part of a chunk: a line tells what was dropped before it.
+# Part of a chunk: a line says what was dropped before it.
 _GAP_LINE_BYTES = 256
 # Below this latency the bucket is a folder or on this machine: writes cost nothing.
 _LOCAL_POLL_SECONDS = 1.0
 
 
 class HostLog:
-    """The log of one host of one run. Call `open`, then `start`."""
+    """The log of one host of one run, of the command or the storage proxy. Call `open`, then `start`."""
 
     def __init__(
         self,
@@ -121,7 +119,6 @@ class HostLog:
             )
 
     def open(self) -> None:
-        """Find what an earlier agent left in the spool."""
         self._cutter.not_before = max(spool.open() for spool in self._spools)
 
     def go_on(self) -> None:
@@ -129,12 +126,11 @@ class HostLog:
         self._cutter.not_before = max(self._cutter.not_before, self._segments.open())
 
     def start(self) -> None:
-        """Start uploading."""
         for uploader in self._uploaders:
             uploader.start()
 
     def pump(self, pipes: Mapping[str, int]) -> LogPump:
-        """Start reading the pipes "stdout" and "stderr", and close them later; one pump at a time."""
+        """Start reading the pipes "stdout" and "stderr"; the pump closes them. One pump at a time."""
         pump = LogPump(pipes, cutter=self._cutter, put=self._put, clock=self._clock, on_done=self._on_change)
         pump.start()
         self._pump = pump
@@ -147,7 +143,7 @@ class HostLog:
 
     @property
     def last_line(self) -> str:
-        """The last line that was read; empty if none."""
+        """The last line that was read, or ""."""
         data = b"" if self._last is None else self._last.data
         return data.rstrip(b"\n").rpartition(b"\n")[2].decode("utf-8", "replace")
 
@@ -156,7 +152,6 @@ class HostLog:
         self._put([self._cutter.gap(None, reason, at=self._clock.now())])
 
     def close(self) -> None:
-        """No more output will come."""
         for spool in self._spools:
             spool.close()
 
@@ -175,7 +170,6 @@ class HostLog:
 
     @property
     def spooled_bytes(self) -> int:
-        """Bytes on the disk."""
         return sum(spool.held_bytes for spool in self._spools)
 
     def abandon(self) -> None:

@@ -1,10 +1,9 @@
-"""Turn raw output into log lines: `<RFC 3339 UTC µs> <stdout|stderr|gap> <F|P> <line>`.
+"""Turn raw output into log lines: `<RFC 3339 UTC µs> <stdout|stderr|gap> <F|P> <line>`. Pure.
 
-Pure: the caller passes bytes and times. Works in two steps, because a flood of output must not wait for the second:
-`LineCutter` cuts bytes into records at almost no cost; `text_of` formats a record when it is uploaded.
+A flood of output must not wait for formatting: `LineCutter` cuts bytes into records at almost no cost, and `text_of`
+formats a record when it is uploaded.
 
 Invariants:
-
 * The records of a stream, joined, are its bytes (except lines that the filter drops from the text).
 * A line becomes zero or more P pieces and one F piece; joined, they are the line. Output without a final newline ends
   in a P piece.
@@ -36,7 +35,6 @@ class LogRecord:
     Attributes:
         stream: "stdout", "stderr", or "gap" (`data` then says what is missing).
         at: When it was read, seconds since the epoch.
-        data: The bytes as they came.
     """
 
     stream: str
@@ -88,19 +86,13 @@ def raw_of(record: LogRecord) -> bytes:
 
 @dataclass(slots=True)
 class _Partial:
-    """The beginning of a line whose end has not been read yet."""
-
     data: bytes = b""
     since: float = 0.0
 
 
 @dataclass(slots=True)
 class LineCutter:
-    """Cuts the output of one command into records.
-
-    Attributes:
-        not_before: No record gets an earlier time.
-    """
+    """Cuts the output of one command into records. No record gets an earlier time than `not_before`."""
 
     not_before: float = 0.0
     _partials: dict[str, _Partial] = field(default_factory=dict)
@@ -153,12 +145,11 @@ class LineCutter:
         return max(0.0, min(since) + IDLE_FLUSH_SECONDS - monotonic) if since else None
 
     def close(self, stream: str, *, at: float) -> list[LogRecord]:
-        """Return what is left of a stream that ended."""
+        """End a stream; return its unfinished line."""
         partial = self._partials.pop(stream, None)
         return [self._record(stream, partial.data, at)] if partial is not None and partial.data else []
 
     def note(self, text: str, *, at: float) -> LogRecord:
-        """A line by the agent, shown as stderr."""
         line = "bastion: " + text.replace("\n", " ") + "\n"
         if "stderr" in self._unended:
             line = "\n" + line
@@ -180,7 +171,7 @@ class LineCutter:
 
 
 def halves(record: LogRecord) -> tuple[LogRecord, LogRecord]:
-    """Split the record in two: between lines if it has several, else between characters."""
+    """Split a record in two: between lines if it has several, else between characters."""
     data = record.data
     middle = len(data) // 2
     cut = data.rfind(b"\n", 0, middle) + 1 or data.find(b"\n", middle, len(data) - 1) + 1
@@ -217,7 +208,7 @@ def _partial_texts(prefix: bytes, data: bytes) -> list[bytes]:
 
 
 def _pieces(line: bytes) -> list[bytes]:
-    """Split the line into pieces of at most `LOG_LINE_MAX_BYTES`, at least one."""
+    """Split a line into at least one piece of at most `LOG_LINE_MAX_BYTES`."""
     pieces = []
     while len(line) > limits.LOG_LINE_MAX_BYTES:
         cut = _character_cut(line, limits.LOG_LINE_MAX_BYTES)

@@ -1,10 +1,9 @@
-"""When a host may store its next log segment, so that all hosts of a job together write few.
+"""When a host may store its next log segment, so that all hosts of a job together write few. Pure.
 
-Pure. Hosts do not talk to each other: each has its own slots on a time grid that follows from its number, the number of
-hosts and the time of day.
+Hosts do not talk to each other: each has its own slots on a time grid that follows from its number, the number of hosts
+and the time of day.
 
 Invariants:
-
 * While a job runs, its hosts have at most `JOB_SEGMENTS_A_SECOND` slots in any second; a host stores at most one
   segment per slot.
 * Each of the first `FIRST_HOSTS` hosts has a slot at least every 4/3 s.
@@ -47,7 +46,7 @@ class Pace:
 
     @classmethod
     def of_host(cls, host: int, hosts: int, *, local: bool, now: float, monotonic: float) -> Pace:
-        """The pace of one of a job's `hosts`.
+        """The pace of one of a job's hosts.
 
         Args:
             local: Whether writes cost nothing.
@@ -70,7 +69,6 @@ class Pace:
         return cls(period_seconds=period, phase=0.0, calm_slots=calm_slots, offset_seconds=now - monotonic)
 
     def ended(self) -> Pace:
-        """The pace after the command's end."""
         return Pace(
             period_seconds=min(self.period_seconds, ENDED_PERIOD_SECONDS),
             phase=self.phase,
@@ -79,7 +77,7 @@ class Pace:
         )
 
     def next_slot(self, *, ready_at: float, last_at: float, behind: bool) -> float:
-        """Return when the next segment may be stored.
+        """When the next segment may be stored.
 
         Args:
             ready_at: Since when there is something to store, or the earliest time of a retry.
@@ -96,7 +94,7 @@ class Pace:
 
 
 def _slot(host: int, hosts: int) -> tuple[float, float]:
-    """Return the period in seconds and the phase."""
+    """The period in seconds and the phase."""
     if hosts * _FIRST_HOSTS_A_SECOND <= FIRST_HOSTS * JOB_SEGMENTS_A_SECOND:
         return hosts / JOB_SEGMENTS_A_SECOND, host / hosts
     if host < FIRST_HOSTS:

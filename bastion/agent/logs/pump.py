@@ -1,7 +1,6 @@
 """The thread that reads the command's stdout and stderr and cuts them into records.
 
 Invariants:
-
 * Nothing is formatted here: the command never waits for more than a copy.
 * Everything in the pipes when `finish` is called is read, or a gap line says that output is missing.
 * A process that outlives the command cannot block the host by keeping a pipe open: after `finish`, an empty pipe is
@@ -50,7 +49,7 @@ def is_gloo_noise(line: bytes) -> bool:
 
 
 class LogPump:
-    """Reads two pipes until both end, or until `finish`."""
+    """Reads two pipes until both end, or until `finish`; then closes them."""
 
     def __init__(
         self,
@@ -61,7 +60,6 @@ class LogPump:
         clock: Clock,
         on_done: Callable[[], None],
     ) -> None:
-        """Take over the pipes "stdout" and "stderr"; the pump closes them."""
         self._pipes = dict(pipes)
         self._cutter = cutter
         self._put = put
@@ -129,7 +127,7 @@ class LogPump:
             got = 0
             for key, _ in selector.select(timeout):
                 if key.data is None:
-                    # Level-triggered: would fire forever. `finish` is remembered.
+                    # Level-triggered: it would fire without end. `finish` is remembered.
                     self._wakeup.clear()
                     continue
                 data = self._read(key.fd)

@@ -1,11 +1,9 @@
-"""A host's log in the bucket: segments, and for a job without a slice also the raw log.
+"""A host's log in the bucket: segments, and for a job without a slice also the raw log. One store operation at a time.
 
-One store operation at a time; errors are raised and `upload` retries. Segments are
-`logs/<job>.d/<run>/worker-<i>/<seq>`, created once each, in order, without gaps; those of the storage proxy are in
-`proxy-<i>/`.
+Segments are `logs/<job>.d/<run>/worker-<i>/<seq>` (`proxy-<i>/` for the storage proxy), created once each, in order,
+without gaps.
 
 Invariants:
-
 * A sequence number never has two contents: segments are create-only, and a restarted agent continues after the last
   one.
 * A segment is stored if the store said so or its key holds the same bytes.
@@ -25,13 +23,10 @@ _SEGMENTS_OF_ALL_HOSTS_BYTES = 16 * 1024 * 1024
 
 
 def segment_bytes(hosts: int) -> int:
-    """The maximum size of a segment, for a job with this many hosts."""
     return max(limits.LOG_SEGMENT_MAX_BYTES, min(SEGMENT_MAX_BYTES, _SEGMENTS_OF_ALL_HOSTS_BYTES // hosts))
 
 
 class SegmentStore:
-    """The segments of one host of one run, for the command or the proxy."""
-
     def __init__(self, store: ObjectStore, *, job: str, run: str, host: int, source: keys.LogSource = "worker") -> None:
         self._store = store
         self._source = source
@@ -40,11 +35,7 @@ class SegmentStore:
         self._earlier = b""  # the last segment of an earlier agent
 
     def open(self) -> float:
-        """Find the last segment of an earlier agent.
-
-        Returns:
-            The time of its last line, or 0: new lines must not be earlier.
-        """
+        """Find the last segment of an earlier agent; return its last line's time, or 0: new lines are not earlier."""
         folder = keys.log_segments(self._job, self._run, self._host, source=self._source)
         last = ""
         for meta in self._store.list(folder):
@@ -58,11 +49,7 @@ class SegmentStore:
         return last_instant(self._earlier)
 
     def write(self, text: bytes) -> None:
-        """Store one segment. A retry with the same text, also by a restarted agent, does not store it twice.
-
-        Raises:
-            StoreError: Its state is unknown; call again with the same text.
-        """
+        """Store one segment. After a StoreError call again with the same text; it is not stored twice."""
         if self._last_seq is None:
             self.open()
         assert self._last_seq is not None

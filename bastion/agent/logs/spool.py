@@ -1,12 +1,10 @@
 """Output on its way to the bucket, in files on the host's disk: first in, first out, bounded.
 
-A reader thread puts, an uploader thread takes. Each file is a chunk: records in order, at most one segment.
-`<number>.chunk` has the records. An empty file `<first>-<last>-<bytes>-<microseconds>.gap` says that these chunks were
-dropped, how many bytes of output they held and the time of the first; a rename is atomic, so a crash leaves no wrong
-count.
+A reader thread puts, an uploader thread takes. `<number>.chunk` holds the records of a chunk, in order, at most one
+segment. An empty file `<first>-<last>-<bytes>-<microseconds>.gap` says that these chunks were dropped, how many bytes
+of output they held and the time of the first; a rename is atomic, so a crash leaves no wrong count.
 
 Invariants:
-
 * `put` never waits for the bucket; memory holds no output but the chunk being uploaded.
 * The files never exceed the capacity, or a tenth of the free disk. Otherwise the oldest chunk that is not being
   uploaded is dropped, and a gap line counts its bytes: the end of a log is worth more than the middle (ADR 19).
@@ -85,7 +83,7 @@ class _Chunk:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """Since when there is something to take, and whether a full segment is ready."""
+    """`ready_at`: since when there is something to take; `full`: whether a full segment is ready."""
 
     ready_at: float
     full: bool
@@ -124,7 +122,7 @@ class LogSpool:
         self._next_number = 1
         self._closed = False
         # Set when output arrives in an empty spool, when a chunk is full, and at the end.
-        self.news = threading.Event()
+        self.changed = threading.Event()
 
     def open(self) -> float:
         """Find what an earlier agent left; return the time of its last record, or 0."""
@@ -155,11 +153,10 @@ class LogSpool:
                 self._put(record)
 
     def close(self) -> None:
-        """No more records will come."""
         with self._lock:
             self._closed = True
             self._seal()
-            self.news.set()
+            self.changed.set()
 
     @property
     def closed(self) -> bool:
@@ -167,11 +164,10 @@ class LogSpool:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes in all files."""
         return self._held_bytes
 
     def waiting(self) -> Waiting | None:
-        """Return what there is to take, if anything."""
+        """What there is to take, if anything."""
         with self._lock:
             if not self._chunks and self._loss is not None:
                 # A loss without a later chunk: a chunk without a file.
@@ -181,7 +177,7 @@ class LogSpool:
             return Waiting(ready_at=self._chunks[0].ready_at, full=len(self._chunks) > 1)
 
     def take(self) -> list[LogRecord]:
-        """Return the oldest chunk, which stays until `confirm`. Something must be waiting."""
+        """The oldest chunk, which stays until `confirm`. Something must be waiting."""
         with self._lock:
             chunk = self._chunks[0]
             if len(self._chunks) == 1:
@@ -225,7 +221,7 @@ class LogSpool:
             number, self._next_number = self._next_number, self._next_number + 1
             lost = _Loss(first=number, last=number, lost_bytes=record.output_bytes, at=record.at)
             self._loss = self._merged(self._loss, lost)
-            self.news.set()
+            self.changed.set()
             return
         self._count(self._chunks[-1], record, cost)
 
@@ -236,7 +232,7 @@ class LogSpool:
                 path = self._folder / f"{self._next_number:010d}.chunk"
                 self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
                 self._append_chunk(self._next_number).at = record.at
-                self.news.set()
+                self.changed.set()
             header = _HEADER.pack(_STREAMS.index(record.stream), record.at, len(record.data))
             written = os.writev(self._file, [header, record.data])
             while written < len(header) + len(record.data):
@@ -267,7 +263,7 @@ class LogSpool:
         if self._file is not None:
             os.close(self._file)
             self._file = None
-            self.news.set()
+            self.changed.set()
 
     def _look_at_disk(self) -> None:
         with contextlib.suppress(OSError):
@@ -299,7 +295,7 @@ class LogSpool:
         return True
 
     def _merged(self, earlier: _Loss | None, later: _Loss | None) -> _Loss:
-        """Merge two losses, also on the disk."""
+        """Merge two losses, also on the disk. At least one must be a loss."""
         if earlier is None or later is None:
             loss = earlier or later
             assert loss is not None, "at least one argument must be a loss"

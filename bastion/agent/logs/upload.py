@@ -1,9 +1,6 @@
 """Move a host's log from the spool to the bucket, a chunk per slot, until the spool is closed and empty.
 
-Runs in its own thread. `step` acts once without waiting, for tests.
-
 Invariants:
-
 * Chunks are stored in order, and retried forever with the same bytes.
 * Uploads, failed ones too, happen at the host's slots only, except during shutdown.
 """
@@ -45,7 +42,7 @@ class Uploader:
         text_of: The bytes to store for a record.
         write: Appends bytes. After a `StoreError` it is called again with the same bytes.
         is_urgent: Whether the host is shutting down, so that the end of the log waits for no slot.
-        on_done: Called in this thread once `done` is true.
+        on_done: Called in the uploader's thread once `done` is true.
         """
         self._spool = spool
         self._text_of = text_of
@@ -69,7 +66,7 @@ class Uploader:
     def abandon(self) -> None:
         """End the thread after the current operation; the rest stays in the spool."""
         self._abandoned = True
-        self._spool.news.set()
+        self._spool.changed.set()
 
     @property
     def is_alive(self) -> bool:
@@ -79,11 +76,7 @@ class Uploader:
         self._thread.join(timeout_seconds)
 
     def step(self) -> float | None:
-        """Do what is due now.
-
-        Returns:
-            Seconds until the next step, unless the spool changes before; None when all is stored.
-        """
+        """Do what is due, without waiting; return the seconds until the next step. None: all is stored."""
         now = self._monotonic()
         closed = self._spool.closed  # before looking at the spool: nothing comes after it
         pace = self._ended_pace if closed else self._pace
@@ -92,8 +85,8 @@ class Uploader:
             if waiting is None:
                 return None if closed else _IDLE_SECONDS
             due = pace.next_slot(ready_at=waiting.ready_at, last_at=self._last_at, behind=waiting.full or closed)
-            # Until the command has ended its output waits for slots even then: every host of the job may shut down at
-            # once.
+            # Until the command has ended, its output waits for a slot even during a shutdown: all hosts of the job may
+            # shut down at once.
             if due > now and not (closed and self._is_urgent()):
                 return due - now
             self._text = b"".join(map(self._text_of, self._spool.take()))
@@ -122,6 +115,6 @@ class Uploader:
             if delay is None:
                 self.done = True
                 break
-            if self._spool.news.wait(min(delay, _LOOK_SECONDS) if self._spool.closed else delay):
-                self._spool.news.clear()
+            if self._spool.changed.wait(min(delay, _LOOK_SECONDS) if self._spool.closed else delay):
+                self._spool.changed.clear()
         self._on_done()

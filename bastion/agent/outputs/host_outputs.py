@@ -6,7 +6,7 @@ from pathlib import Path
 
 from bastion.agent.backoff import Backoff, jittered
 from bastion.agent.host_parts import HostParts
-from bastion.agent.outputs.restore import OutputArrival, Restored
+from bastion.agent.outputs.restore import OutputDownload, Restored
 from bastion.agent.outputs.store import OutputStore
 from bastion.agent.outputs.sync import OutputSync
 from bastion.core import limits
@@ -27,7 +27,6 @@ _NAMES_MAX = 5
 
 
 def folder_of(parts: HostParts, order: Order) -> Path | None:
-    """The output folder on the disk; None if the job has none."""
     return (parts.state.work_dir / order.output_dir).absolute() if order.output_dir else None
 
 
@@ -40,10 +39,9 @@ def order_of(parts: HostParts) -> Order | None:
         return None
 
 
-def arrival(parts: HostParts, order: Order, into: Path) -> OutputArrival:
-    """The download of earlier outputs."""
+def download(parts: HostParts, order: Order, into: Path) -> OutputDownload:
     owner = 0 if order.output_sync == "worker0" else parts.identity.host
-    return OutputArrival(
+    return OutputDownload(
         parts.store,
         outputs.of_run(parts.identity.arguments.run, parts.identity.arguments.job, owner),
         into,
@@ -70,7 +68,7 @@ def begin(parts: HostParts, folder: Path) -> OutputSync:
     return sync
 
 
-def told_of(restored: Restored) -> list[str]:
+def describe(restored: Restored) -> list[str]:
     """Log lines about the restored outputs."""
     lines = [f"skipping incomplete outputs: {text}" for text in restored.passed_over]
     manifest = restored.manifest
@@ -82,7 +80,7 @@ def told_of(restored: Restored) -> list[str]:
     return lines
 
 
-def lacking(sync: OutputSync) -> str:
+def describe_missing(sync: OutputSync) -> str:
     """What is missing in the bucket after the last sync; empty if nothing."""
     if not sync.done:
         return f"some outputs could not be stored: {sync.storage_error or 'there was no time left'}"
@@ -90,8 +88,8 @@ def lacking(sync: OutputSync) -> str:
         return ""
     names = sorted(sync.left_out)
     more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
-    told = ", ".join(f"{name} ({sync.left_out[name]})" for name in names[:_NAMES_MAX])
-    return f"not stored: {told}{more}"
+    shown = ", ".join(f"{name} ({sync.left_out[name]})" for name in names[:_NAMES_MAX])
+    return f"not stored: {shown}{more}"
 
 
 def _backoff(parts: HostParts) -> Backoff:

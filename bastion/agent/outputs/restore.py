@@ -1,7 +1,6 @@
-"""Restore a job's stored outputs on a host, before the command's first try there. Runs in a thread.
+"""Restore a job's stored outputs on a host, before the command's first try there.
 
 Invariants:
-
 * The command finds all files of one manifest, each verified, or none.
 * Every host of a run begins with the outputs of earlier runs, never with those of another host in this run.
 """
@@ -12,18 +11,18 @@ import hashlib
 import logging
 import os
 import shutil
-import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from bastion.agent.backoff import Backoff
+from bastion.agent.download import Cancelled, Download
 from bastion.agent.outputs.sync import AT_ONCE
 from bastion.core import limits
 from bastion.core.bucket import outputs
 from bastion.core.bucket.outputs import Manifest, StoredFile
-from bastion.core.errors import InvalidDocument, NotFound, StoreError
+from bastion.core.errors import InvalidDocument, NotFound
 from bastion.ports import ObjectStore
 
 _log = logging.getLogger(__name__)
@@ -33,25 +32,16 @@ class _NotWhole(Exception):
     """Part of a manifest is missing or damaged."""
 
 
-class _GivenUp(Exception):
-    """Nobody waits for this any more."""
-
-
 @dataclass(slots=True, kw_only=True)
 class Restored:
-    """What a host begins with.
-
-    Attributes:
-        manifest: What was restored; None if nothing.
-        passed_over: Newer manifests that are incomplete, and why.
-    """
+    """What a host begins with: the restored manifest, if any, and why newer ones were skipped."""
 
     manifest: Manifest | None = None
     passed_over: list[str] = field(default_factory=list)
 
 
 def restore(
-    store: ObjectStore, folder: str, into: Path, *, run: str, is_given_up: Callable[[], bool] = lambda: False
+    store: ObjectStore, folder: str, into: Path, *, run: str, is_cancelled: Callable[[], bool] = lambda: False
 ) -> Restored:
     """Restore the newest complete outputs of earlier runs into a folder, over existing files.
 
@@ -69,7 +59,7 @@ def restore(
             if manifest.run == run:
                 continue
             shutil.rmtree(staging, ignore_errors=True)
-            _fetch(store, folder, manifest, staging, is_given_up)
+            _fetch(store, folder, manifest, staging, is_cancelled)
             _move(manifest, staging, into)
         except (InvalidDocument, NotFound, _NotWhole, ValueError) as error:  # ValueError: a key that no store can hold
             _log.warning("skipping %s%s: %s", folder, name, error)
@@ -82,14 +72,16 @@ def restore(
     return result
 
 
-def _fetch(store: ObjectStore, folder: str, manifest: Manifest, staging: Path, is_given_up: Callable[[], bool]) -> None:
+def _fetch(
+    store: ObjectStore, folder: str, manifest: Manifest, staging: Path, is_cancelled: Callable[[], bool]
+) -> None:
     staging.mkdir(parents=True)
     for path in sorted(manifest.folders):
         (staging / path).mkdir()
     pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="output-file")
     try:
         waiting = [
-            pool.submit(_fetch_file, store, folder, file, staging / path, is_given_up)
+            pool.submit(_fetch_file, store, folder, file, staging / path, is_cancelled)
             for path, file in manifest.files.items()
         ]
         for future in waiting:
@@ -99,12 +91,12 @@ def _fetch(store: ObjectStore, folder: str, manifest: Manifest, staging: Path, i
 
 
 def _fetch_file(
-    store: ObjectStore, folder: str, file: StoredFile, target: Path, is_given_up: Callable[[], bool]
+    store: ObjectStore, folder: str, file: StoredFile, target: Path, is_cancelled: Callable[[], bool]
 ) -> None:
     with target.open("xb") as out:
         for part in file.parts:
-            if is_given_up():
-                raise _GivenUp
+            if is_cancelled():
+                raise Cancelled
             data = store.get(folder + part.object, max_bytes=limits.OUTPUT_PART_BYTES).data
             if len(data) != part.size or hashlib.sha256(data).hexdigest() != part.sha256:
                 raise _NotWhole(f"{part.object} is damaged")
@@ -135,53 +127,22 @@ def _give_way(path: Path, *, for_folder: bool) -> None:
         path.unlink(missing_ok=True)
 
 
-class OutputArrival:
-    """Runs `restore` in a thread, with retries."""
+class OutputDownload(Download):
+    """Runs `restore` with retries. Its problem is an OSError."""
 
     def __init__(
         self, store: ObjectStore, folder: str, into: Path, *, run: str, backoff: Backoff, on_done: Callable[[], None]
     ) -> None:
-        """`on_done`: called from the thread once `done` is true."""
+        # A command must not start from scratch if outputs exist.
+        failure = OSError("the outputs of earlier attempts could not be restored")
+        super().__init__("the outputs", failure=failure, expected=OSError, backoff=backoff, on_done=on_done)
         self._store = store
         self._folder = folder
         self._into = into
         self._run = run
-        self._backoff = backoff
-        self._on_done = on_done
-        self._given_up = threading.Event()
-        self._thread = threading.Thread(target=self._work, name="output-restore", daemon=True)
-        self.done = False
         self.restored = Restored()
-        # Replaced by the result. A command must not start from scratch if outputs exist.
-        self.problem: OSError | None = OSError("the outputs of earlier attempts could not be restored")
 
-    def start(self) -> None:
-        self._thread.start()
-
-    def give_up(self) -> None:
-        """Cancel; takes effect after the part being read."""
-        self._given_up.set()
-
-    def _work(self) -> None:
-        try:
-            self._restore()
-            self.problem = None
-        except OSError as error:
-            self.problem = error
-        except _GivenUp:
-            _log.info("the outputs are no longer needed")
-        finally:
-            self.done = True
-            self._on_done()
-
-    def _restore(self) -> None:
-        while not self._given_up.is_set():
-            try:
-                self.restored = restore(
-                    self._store, self._folder, self._into, run=self._run, is_given_up=self._given_up.is_set
-                )
-                return
-            except StoreError as error:  # noqa: PERF203 - the loop is a retry
-                delay = self._backoff.next()
-                _log.warning("the outputs could not be fetched; retrying in %.1f s: %s", delay, error)
-                self._given_up.wait(delay)
+    def _download(self) -> None:
+        self.restored = self._retry(
+            lambda: restore(self._store, self._folder, self._into, run=self._run, is_cancelled=self._cancelled.is_set)
+        )

@@ -1,7 +1,6 @@
 """A host's outputs in the bucket.
 
 Invariants:
-
 * A manifest is written after all objects that it names. Older manifests are deleted later, and then objects that only
   they named.
 * If a write's result is unknown, the caller continues with a higher number: no name is used twice.
@@ -29,11 +28,7 @@ class _Stored:
 
 
 class OutputStore:
-    """A host's outputs in the bucket.
-
-    Attributes:
-        newest: The newest complete manifest.
-    """
+    """A host's outputs in the bucket. `newest` is the newest complete manifest."""
 
     def __init__(self, store: ObjectStore, folder: str) -> None:
         self._store = store

@@ -1,9 +1,6 @@
 """Store a host's output folder while its command runs: changed files, then a manifest.
 
-Runs in its own thread. `sync_once` stores once and waits only for disk and bucket, for tests.
-
 Invariants:
-
 * A file is stored as it was while it did not change. A file that keeps changing is in the manifest with its earlier
   content, or not at all. All other files of a manifest existed at one moment.
 * Nothing here blocks the command's writes, or its end.
@@ -38,8 +35,7 @@ AT_ONCE = 4
 _NUDGE_SHARE = 0.15
 
 
-class _GivenUp(Exception):
-    """Nobody waits for this any more."""
+class _Abandoned(Exception): ...
 
 
 class OutputSync:
@@ -106,11 +102,7 @@ class OutputSync:
         return self._thread.is_alive()
 
     def sync_once(self) -> bool:
-        """Store what changed; return whether anything did.
-
-        Raises:
-            StoreError, OSError, Refused: It failed; a later sync may succeed.
-        """
+        """Store what changed; return whether anything did. Raises StoreError, OSError, Refused."""
         if not self._opened:
             self._store.open()
             self._opened = True
@@ -124,7 +116,7 @@ class OutputSync:
         return True
 
     def _at_rest(self, before: Manifest | None) -> tuple[int, OutputTree, dict[str, StoredFile]]:
-        """Return a number, a listing of the folder, and its files as stored at that listing or later."""
+        """A number, a listing of the folder, and its files as stored at that listing or later."""
         known: dict[Fingerprint, tuple[Part, ...]] = {}
         for number in range(_ROUNDS):
             if number:
@@ -154,11 +146,7 @@ class OutputSync:
         return seq, tree, files
 
     def _store_files(self, seq: int, tree: OutputTree, known: dict[Fingerprint, tuple[Part, ...]]) -> dict[str, str]:
-        """Store changed files, and add the parts of those that stayed stable to `known`.
-
-        Returns:
-            What cannot be read, and why.
-        """
+        """Store changed files, and add the parts of stable ones to `known`; return what cannot be read, and why."""
         waiting: dict[str, Future[tuple[Part, ...] | None]] = {}
         unread: dict[str, str] = {}
         pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="output-file")
@@ -203,7 +191,7 @@ class OutputSync:
 
     def _check_wanted(self) -> None:
         if self._abandoned:
-            raise _GivenUp
+            raise _Abandoned
 
     def _work(self) -> None:
         while not self._abandoned:
@@ -211,7 +199,7 @@ class OutputSync:
             self._news.clear()
             try:
                 self.sync_once()
-            except _GivenUp:
+            except _Abandoned:
                 break
             except (StoreError, OSError, Refused, ValueError) as error:  # ValueError: no manifest fits
                 self.storage_error = str(error)
@@ -228,7 +216,6 @@ class OutputSync:
         self._on_done()
 
     def _pause(self) -> None:
-        """Wait until the next sync."""
         begun = time.monotonic()
         while not (self._finishing or self._abandoned):
             left = self._period_seconds * (_NUDGE_SHARE if self._nudged else 1.0) - (time.monotonic() - begun)

@@ -1,10 +1,8 @@
 """Find processes of the command that connect to the storage service directly, around the encrypting proxy.
 
 A thread reads /proc and asks the name server. The job's log names each such process once. This is a diagnosis, not a
-protection; use a firewall for that.
-
-Invariant: it fails nothing and blocks nothing. It misses other users' processes, short connections, and addresses that
-the name server did not return.
+protection; use a firewall for that. It misses other users' processes, short connections, and addresses that the name
+server did not return. It never fails or blocks the command.
 """
 
 from __future__ import annotations
@@ -33,12 +31,7 @@ Endpoint = tuple[str, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bypass:
-    """A process with a direct connection.
-
-    Attributes:
-        program: Its name in /proc.
-        address: The other end, an IP address.
-    """
+    """A process, its name in /proc, and the IP address it is connected to."""
 
     process: ProcessId
     program: str
@@ -55,8 +48,7 @@ class Bypass:
 def storage_endpoints(upstream: str) -> set[Endpoint]:
     """The storage service's current addresses and ports; empty if no name server answers.
 
-    Args:
-        upstream: URL of its replacement, or empty.
+    `upstream`: URL of its replacement, or empty.
     """
     host, port = STORAGE_HOST, _HTTPS_PORT
     if upstream:
@@ -73,9 +65,7 @@ def storage_endpoints(upstream: str) -> set[Endpoint]:
 
 
 def find(members: Iterable[ProcessId], endpoints: set[Endpoint]) -> list[Bypass]:
-    """The processes that are connected to one of the endpoints. Of several that share a connection, the first
-    counts.
-    """
+    """The processes that are connected to one of the endpoints; of several that share a connection, the first."""
     found = []
     shared: set[str] = set()
     tables: dict[str, dict[str, str]] = {}
@@ -140,13 +130,13 @@ def _endpoint(text: str) -> Endpoint:
 class BypassWatch:
     """Looks periodically while there is a command."""
 
-    def __init__(self, *, upstream: str, period_seconds: float, tell: Callable[[str], None]) -> None:
-        """`tell`: called from the watch's thread with a line for the job's log."""
+    def __init__(self, *, upstream: str, period_seconds: float, notify: Callable[[str], None]) -> None:
+        """`notify`: called from the watch's thread with a line for the job's log."""
         self._upstream = upstream
         self._period = period_seconds
-        self._tell = tell
+        self._notify = notify
         self._members: Callable[[], Sequence[ProcessId]] | None = None
-        self._told: set[ProcessId] = set()
+        self._reported: set[ProcessId] = set()
         self._endpoints: dict[Endpoint, None] = {}
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._work, name="proxy-bypass", daemon=True)
@@ -159,7 +149,7 @@ class BypassWatch:
         self._ending.set()
 
     def of(self, members: Callable[[], Sequence[ProcessId]] | None) -> None:
-        """Watch these processes from now on; None: none."""
+        """Watch these processes from now on."""
         self._members = members
 
     def look(self) -> None:
@@ -174,9 +164,9 @@ class BypassWatch:
         if not self._endpoints:
             return
         for bypass in find(members(), set(self._endpoints)):
-            if bypass.process not in self._told:
-                self._told.add(bypass.process)
-                self._tell(str(bypass))
+            if bypass.process not in self._reported:
+                self._reported.add(bypass.process)
+                self._notify(str(bypass))
 
     def _work(self) -> None:
         while not self._ending.wait(self._period):

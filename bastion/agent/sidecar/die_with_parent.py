@@ -1,9 +1,8 @@
-"""Become another program that dies with the process that started it.
+"""Become another program that dies with the process that started it. Imports the standard library only.
 
-Usage: python die_with_parent.py PARENT-PID PROGRAM [ARG...]. Imports the standard library only.
+Usage: python die_with_parent.py PARENT-PID PROGRAM [ARG...]
 
 Invariants:
-
 * When the thread that started it ends, the kernel kills the program (Linux).
 * The program ignores SIGTERM: a host's shutdown sends it to every process at once, and the command's last save needs
   the program. Its starter ends it with SIGINT or SIGKILL.

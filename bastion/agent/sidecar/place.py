@@ -72,7 +72,7 @@ class ClientVariables:
 
 
 def place_of(identity: HostIdentity, folder: Path, *, emulated: bool) -> ProxyPlace:
-    """Return where a host's proxy is.
+    """Where a host's proxy is.
 
     Args:
         folder: Absolute state folder of this host and run.
@@ -114,11 +114,7 @@ def client_variables(
 
 
 def proxy_variables(place: ProxyPlace, base: Mapping[str, str], order: Order, *, marker: str) -> dict[str, str]:
-    """The environment of the proxy: the agent's own, and the job's proxy settings.
-
-    Args:
-        base: The agent's environment without its internals.
-    """
+    """The environment of the proxy: the agent's own without its internals, and the job's proxy settings."""
     variables = dict(base)
     # On a machine with its own storage endpoint, the proxy forwards to that.
     endpoint = variables.pop(clients.EMULATOR, "")

@@ -1,9 +1,6 @@
 """The encrypting storage proxy beside a host's command: started before it, kept alive, ended after it.
 
-A thread keeps the process; the host's loop asks for its state.
-
 Invariants:
-
 * `serves` is true only while a proxy listens that this object started: its certificate is removed before each start and
   appears once it serves.
 * A restart uses the same address and folders, so that clients and uploads in progress continue.
@@ -69,11 +66,7 @@ class SidecarTimes:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SidecarProblem:
-    """Why there is no proxy, permanently.
-
-    Attributes:
-        error: PROXY_REFUSED or PROXY_FAILED of `bastion.core.bucket.host_errors`.
-    """
+    """Why there is no proxy, permanently. `error` is `host_errors.PROXY_REFUSED` or `PROXY_FAILED`."""
 
     error: str
     message: str
@@ -106,7 +99,7 @@ class Sidecar:
         environ: The agent's environment.
         marker: Identifies a proxy that an earlier agent left.
         open_log: Makes a log for its output; calls back when part of it is done.
-        on_change: Called from other threads when an attribute or `news` changed.
+        on_change: Called from other threads when an attribute changed or a note came.
         """
         self.place = place
         self._program = tuple(program)
@@ -118,7 +111,7 @@ class Sidecar:
         self._times = times
         self._backoff = Backoff(rng, first_seconds=times.first_backoff, last_seconds=_LAST_BACKOFF_SECONDS)
         self._wakeup = Wakeup()
-        self._news: deque[str] = deque()
+        self._notes: deque[str] = deque()
         self._deaths: deque[float] = deque()
         self._variables: dict[str, str] = {}
         self._thread: threading.Thread | None = None
@@ -136,7 +129,7 @@ class Sidecar:
             return
         self._variables = proxy_variables(self.place, own_variables(self._environ), order, marker=self._marker)
         self._watch = BypassWatch(
-            upstream=self._variables.get(UPSTREAM, ""), period_seconds=self._times.bypass, tell=self._tell
+            upstream=self._variables.get(UPSTREAM, ""), period_seconds=self._times.bypass, notify=self._note
         )
         self._watch.start()
         self._thread = threading.Thread(target=self._work, name="proxy-keeper", daemon=True)
@@ -151,15 +144,15 @@ class Sidecar:
         """Whether it serves, or never will."""
         return self.serves or self.problem is not None
 
-    def news(self) -> list[str]:
+    def take_notes(self) -> list[str]:
         """New lines for the job's log, each once."""
         lines = []
-        while self._news:
-            lines.append(self._news.popleft())
+        while self._notes:
+            lines.append(self._notes.popleft())
         return lines
 
     def watch(self, members: Callable[[], Sequence[ProcessId]] | None) -> None:
-        """Report which of these processes bypass the proxy; None: none."""
+        """Note which of these processes bypass the proxy."""
         if self._watch is not None:
             self._watch.of(members)
 
@@ -180,7 +173,6 @@ class Sidecar:
             self._thread.join(self._times.end + 5.0)
 
     def end_orphan(self) -> None:
-        """End the proxy that another agent of this host left."""
         processes.end_marked(PROXY_MARKER, self._marker, grace_seconds=0.0)
 
     # -- the keeper's thread; the kernel ties the process to it ------------------------------------------------------
@@ -204,7 +196,6 @@ class Sidecar:
             self._on_change()
 
     def _keep(self, log: HostLog) -> None:
-        """Restart it until it is ended or given up."""
         down_since = time.monotonic()
         while not self._ending:
             self.place.certificate.unlink(missing_ok=True)
@@ -221,15 +212,15 @@ class Sidecar:
             if self._is_hopeless(code, text, down_since):
                 return
             delay = self._backoff.next()
-            self._tell(f"{text}; restarting it")
+            self._note(f"{text}; restarting it")
             self._pause(delay)
 
-    def _how(self, code: int | None, said: str) -> str:
+    def _how(self, code: int | None, last_line: str) -> str:
         """How it ended, with its last line of output if it ended by itself."""
         if code is not None and code > _SIGNALLED:
             return f"was killed by signal {code - _SIGNALLED}"
         how = f"exited with code {code}" if code is not None else "did not start in time"
-        return f"{how} ({said})" if said else how
+        return f"{how} ({last_line})" if last_line else how
 
     def _is_hopeless(self, code: int | None, text: str, down_since: float) -> bool:
         now = time.monotonic()
@@ -247,9 +238,7 @@ class Sidecar:
         return self.problem is not None
 
     def _tend(self, process: subprocess.Popen[bytes], log: HostLog, *, give_up_at: float) -> tuple[int | None, bool]:
-        """Watch one process; return its exit code (None: killed because it did not start in time) and whether it
-        served.
-        """
+        """Watch one process; return its exit code (None if it was killed before it served) and whether it served."""
         assert process.stdout is not None
         assert process.stderr is not None
         pump = log.pump({"stdout": os.dup(process.stdout.fileno()), "stderr": os.dup(process.stderr.fileno())})
@@ -280,14 +269,13 @@ class Sidecar:
 
     def _is_up(self) -> None:
         if self._has_served:
-            self._tell("the storage proxy recovered")
+            self._note("the storage proxy recovered")
         self._has_served = True
         self._backoff.reset()
         self.serves = True
         self._on_change()
 
     def _end(self, process: subprocess.Popen[bytes], codes: list[int], *, gently: bool) -> None:
-        """SIGINT, a grace period, SIGKILL."""
         deadline = time.monotonic()
         if gently and not self._abandoned:
             process.send_signal(signal.SIGINT)
@@ -315,6 +303,6 @@ class Sidecar:
         self.problem = SidecarProblem(error=error, message=message)
         self._on_change()
 
-    def _tell(self, text: str) -> None:
-        self._news.append(text)
+    def _note(self, text: str) -> None:
+        self._notes.append(text)
         self._on_change()

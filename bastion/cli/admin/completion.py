@@ -47,7 +47,6 @@ def _run(call: Invocation) -> int:
 
 
 def script() -> str:
-    """Return the completion function for bash."""
     first = dict.fromkeys(entry.name.split()[0] for entry in ENTRIES)
     groups = ""
     for group in GROUPS:

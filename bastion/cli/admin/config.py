@@ -1,4 +1,4 @@
-"""`bastion config set|show`: this user's settings."""
+"""`bastion config set|show`: the user config."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ def _set(call: Invocation) -> int:
     key, value = call.operands
     if key not in CONFIG_KEYS:
         raise Refused(
-            f"unknown setting {plain(key)!r}{did_you_mean(key, CONFIG_KEYS)} (settings: {', '.join(CONFIG_KEYS)})"
+            f"unknown config key {plain(key)!r}{did_you_mean(key, CONFIG_KEYS)} (keys: {', '.join(CONFIG_KEYS)})"
         )
-    settings = dict(read_config())
+    config = dict(read_config())
     if not value:
-        settings.pop(key, None)
+        config.pop(key, None)
     else:
-        settings[key] = _checked(key, value)
+        config[key] = _checked(key, value)
     # `root` and `bastion` name the bastion in two ways; keep only one.
-    if value and key == "root" and "bastion" in settings:
-        del settings["bastion"]
-        say("bastion: removed the setting bastion; root replaces it")
-    if value and key == "bastion" and "root" in settings:
-        del settings["root"]
-        say("bastion: removed the setting root; bastion and bucket replace it")
-    write_config(settings)
-    say(f"{key} is {'no longer set' if not value else plain(settings[key])} in {config_path()}")
+    if value and key == "root" and "bastion" in config:
+        del config["bastion"]
+        say("bastion: removed bastion from your config; root replaces it")
+    if value and key == "bastion" and "root" in config:
+        del config["root"]
+        say("bastion: removed root from your config; bastion and bucket replace it")
+    write_config(config)
+    say(f"{key} is {'no longer set' if not value else plain(config[key])} in {config_path()}")
     return 0
 
 
@@ -50,14 +50,14 @@ def _checked(key: str, value: str) -> str:
 
 
 def _show(call: Invocation) -> int:
-    settings = read_config()
+    config = read_config()
     target = resolve(call.flags)
     if call.json:
         emit_json(
             {
                 "home": str(bastion_home()),
                 "file": str(config_path()),
-                "settings": dict(settings),
+                "settings": dict(config),
                 "root": target.root.url,
                 "root_from": target.source,
             }
@@ -65,7 +65,7 @@ def _show(call: Invocation) -> int:
         return 0
     print(f"home  {bastion_home()}")
     print(f"root  {plain(target.root.url)} (from {'the default' if target.is_default else plain(target.source)})")
-    for key, value in settings.items():
+    for key, value in config.items():
         print(f"{key} = {plain(value)}")
     return 0
 
@@ -73,7 +73,7 @@ def _show(call: Invocation) -> int:
 _KEYS = "\n\n".join(f"{key}: {meaning}." for key, meaning in CONFIG_KEYS.items())
 
 SET = Command(
-    summary="Saves a setting for this user; an empty VALUE removes it.",
+    summary="Sets a key of your config; an empty VALUE removes it.",
     usage="KEY VALUE",
     details=f"The keys:\n\n{_KEYS}\n\nFlags and $BASTION_ROOT override them.",
     examples=("bastion config set root gs://my-bucket/team-bastion", "bastion config set project_id ''"),
@@ -82,7 +82,7 @@ SET = Command(
     run=_set,
 )
 SHOW = Command(
-    summary="Shows the settings, and which bastion the commands use and why.",
+    summary="Shows your config, and which bastion the commands use and why.",
     usage="[--output=json]",
     examples=("bastion config show",),
     takes_output=True,

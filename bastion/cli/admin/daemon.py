@@ -1,7 +1,6 @@
 """`bastion daemon run`: the one process that runs on a bastion's VM.
 
-Runs `bastion.daemon` for a ROOT until SIGTERM or SIGINT. Jobs go on without the daemon: hosts follow their orders, and
-the next daemon finds everything in the bucket.
+Jobs go on without the daemon: hosts follow their orders, and the next daemon finds everything in the bucket.
 """
 
 from __future__ import annotations
@@ -44,8 +43,8 @@ def _define(values: flags.FlagValues) -> None:
         "slices",
         None,
         SLICES,
-        "Source of slices: the Cloud TPU API with the settings in config/daemon.toml, the emulator on this machine, or "
-        "none (default: emulated if the bucket is on this machine, else none).",
+        "Source of slices: the Cloud TPU API with the operator settings (config/daemon.toml), the emulator on this "
+        "machine, or none (default: emulated if the bucket is on this machine, else none).",
         flag_values=values,
     )
     flags.DEFINE_float(
@@ -142,7 +141,7 @@ RUN = Command(
         "daemons may run for one ROOT: the one with the lease acts, and another takes over when it dies.\n\n"
         "Emulated slices come from the Cloud TPU emulator in $BASTION_HOME, which starts when needed. A gs:// ROOT is "
         "in the cloud, or at $STORAGE_EMULATOR_HOST.\n\n"
-        "With --slices=cloud the operator settings config/daemon.toml name the project, the zones and the form of "
+        "With --slices=cloud the operator settings config/daemon.toml name the project, the zones and the network of "
         "slices; `bastion daemon check-config` checks them. Without valid settings no slice is created; running jobs "
         "continue."
     ),

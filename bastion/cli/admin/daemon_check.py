@@ -57,7 +57,7 @@ def _read_file(path: str) -> bytes:
         with Path(path).open("rb") as file:
             return file.read(limits.DOCUMENT_MAX_BYTES + 1)
     except OSError as error:
-        raise Refused(f"cannot read the settings file {plain(path)}: {error.strerror}") from error
+        raise Refused(f"cannot read the operator settings {plain(path)}: {error.strerror}") from error
 
 
 def _read_object(store: ObjectStore | None) -> bytes:
@@ -88,9 +88,9 @@ def _against_quota(settings: Provisioning, policy: Policy | None) -> Iterator[st
     tiers = tiers_without_settings(settings, policy)
     if tiers:
         yield tiers
-    for kind in policy.resource_types:
-        if kind not in settings.resource_types:
-            yield f"the quota file has {kind}, but these settings name no zones for it: its jobs are held"
+    for resource_type in policy.resource_types:
+        if resource_type not in settings.resource_types:
+            yield f"the quota file has {resource_type}, but the operator settings name no zones for it; its jobs wait"
 
 
 def _lines(settings: Provisioning) -> Iterator[str]:
@@ -98,22 +98,27 @@ def _lines(settings: Provisioning) -> Iterator[str]:
     yield f"project {settings.project}{where}"
     rows = [
         (
-            family,
+            resource_type,
             " ".join(made.zones),
             made.service_account or "the project's default",
             made.network + ("/" * bool(made.network and made.subnetwork)) + made.subnetwork or "the project's default",
             "yes" if made.external_ips else "no",
             made.runtime_version or "by type",
         )
-        for family, made in settings.resource_types.items()
+        for resource_type, made in settings.resource_types.items()
     ]
     heads = ("TYPE", "ZONES", "SERVICE ACCOUNT", "NETWORK", "EXTERNAL IPS", "RUNTIME VERSION")
     yield from table(heads, rows).splitlines()
     for number, tier in enumerate(settings.tiers):
         reservations = ", ".join(
-            f"{family + ': ' if family else ''}{name}" for family, name in tier.reservations.items() if name
+            f"{resource_type + ': ' if resource_type else ''}{name}"
+            for resource_type, name in tier.reservations.items()
+            if name
         )
-        zones = ", ".join(f"{family + ': ' if family else ''}{' '.join(each)}" for family, each in tier.zones.items())
+        zones = ", ".join(
+            f"{resource_type + ': ' if resource_type else ''}{' '.join(each)}"
+            for resource_type, each in tier.zones.items()
+        )
         yield f"tier {number}: {tier.model.value}" + f" {reservations}".rstrip() + (f" in {zones}" if zones else "")
     budgets = settings.budgets
     yield f"grace: {budgets.eviction_grace_seconds:g} s, {budgets.failure_grace_seconds:g} s after a failure"
@@ -132,7 +137,7 @@ def _document(settings: Provisioning, warnings: list[str]) -> dict[str, Any]:
         "project": settings.project,
         "endpoint": settings.endpoint,
         "types": {
-            family: {
+            resource_type: {
                 "zones": list(made.zones),
                 "network": made.network,
                 "subnetwork": made.subnetwork,
@@ -140,13 +145,13 @@ def _document(settings: Provisioning, warnings: list[str]) -> dict[str, Any]:
                 "service_account": made.service_account,
                 "runtime_version": made.runtime_version,
             }
-            for family, made in settings.resource_types.items()
+            for resource_type, made in settings.resource_types.items()
         },
         "tiers": [
             {
                 "model": tier.model.value,
                 "reservations": dict(tier.reservations),
-                "zones": {family: list(zones) for family, zones in tier.zones.items()},
+                "zones": {resource_type: list(zones) for resource_type, zones in tier.zones.items()},
             }
             for tier in settings.tiers
         ],

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from bastion.core.recorded_tick import RecordedTick
 
 _FILE_MAX_BYTES = 1024 * 1024 * 1024
-_DETAILS = """The file is one that a daemon keeps with the setting record_ticks = N in config/daemon.toml, under
-    ticks/ in its $BASTION_HOME. It holds everything that the tick's decision depends on; environment values and run
-    tokens are removed."""
+_DETAILS = """A daemon keeps such files under ticks/ in its $BASTION_HOME, with record_ticks = N in the operator
+    settings (config/daemon.toml). A file holds everything that the tick's decision depends on; environment values and
+    run tokens are removed."""
 
 
 def _read(path: str) -> RecordedTick:
@@ -85,7 +85,7 @@ REPLAY = Command(
 )
 
 DIFF = Command(
-    summary="Shows what this version decides otherwise on a recorded tick.",
+    summary="Shows which decisions on a recorded tick differ in this version.",
     usage="FILE",
     details=_DETAILS
     + """

@@ -12,50 +12,50 @@ _NOT_SERVED = "known, not served"
 
 
 def _run(call: Invocation) -> int:
-    kinds = sorted(instance_types.table().values(), key=_place)
-    families = tuple(dict.fromkeys(kind.resource_type for kind in kinds))
+    types = sorted(instance_types.table().values(), key=_order)
+    resource_types = tuple(dict.fromkeys(each.resource_type for each in types))
     if call.operands:
-        family = instance_types.resource_type_of(call.operands[0])
-        if not family:
-            raise Refused(f"no such resource type: {plain(call.operands[0])!r}; use one of {', '.join(families)}")
-        kinds = [kind for kind in kinds if kind.resource_type == family]
+        resource_type = instance_types.resource_type_of(call.operands[0])
+        if not resource_type:
+            raise Refused(f"no such resource type: {plain(call.operands[0])!r}; use one of {', '.join(resource_types)}")
+        types = [each for each in types if each.resource_type == resource_type]
     if call.json:
         emit_json(
             [
                 {
-                    "name": kind.name,
-                    "served": kind.served,
-                    "resources": {kind.resource_type: kind.amount},
-                    "hosts": kind.hosts,
-                    "chips": kind.chips,
-                    "devices_per_host": kind.devices_per_host,
-                    "topology": kind.topology,
-                    "zones": list(kind.zones),
+                    "name": each.name,
+                    "served": each.served,
+                    "resources": {each.resource_type: each.amount},
+                    "hosts": each.hosts,
+                    "chips": each.chips,
+                    "devices_per_host": each.devices_per_host,
+                    "topology": each.topology,
+                    "zones": list(each.zones),
                 }
-                for kind in kinds
+                for each in types
             ]
         )
         return 0
     rows = [
         (
-            kind.name,
-            f"{kind.amount} {kind.resource_type}",
-            str(kind.hosts),
-            str(kind.chips),
-            kind.topology,
-            " ".join(kind.zones) if kind.served else _NOT_SERVED,
+            each.name,
+            f"{each.amount} {each.resource_type}",
+            str(each.hosts),
+            str(each.chips),
+            each.topology,
+            " ".join(each.zones) if each.served else _NOT_SERVED,
         )
-        for kind in kinds
+        for each in types
     ]
     print(table(("NAME", "QUOTA", "HOSTS", "CHIPS", "TOPOLOGY", "ZONES"), rows), end="")
     if not call.operands:
-        say(f"use bastion instance-types RESOURCE_TYPE to show one resource type: {', '.join(families)}")
+        say(f"use bastion instance-types RESOURCE_TYPE to show one resource type: {', '.join(resource_types)}")
     return 0
 
 
-def _place(kind: InstanceType) -> tuple[bool, str, int]:
-    """The sort key: served types first, by resource type, smallest first."""
-    return not kind.served, kind.resource_type, kind.amount
+def _order(instance_type: InstanceType) -> tuple[bool, str, int]:
+    """Served types first, by resource type, smallest first."""
+    return not instance_type.served, instance_type.resource_type, instance_type.amount
 
 
 TYPES = Command(

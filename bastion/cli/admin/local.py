@@ -12,9 +12,9 @@ from bastion.wiring.local import LocalHome, down, status, up
 from bastion.wiring.roots import Root
 
 
-def ensure_up(tell: Callable[[str], None]) -> Root:
+def ensure_up(notify: Callable[[str], None]) -> Root:
     """Start the local bastion if it is not running; return its ROOT."""
-    return up(LocalHome(bastion_home()), user=default_user(), say=tell)
+    return up(LocalHome(bastion_home()), user=default_user(), say=notify)
 
 
 def _up(_: Invocation) -> int:

@@ -30,8 +30,8 @@ def _define(values: flags.FlagValues) -> None:
         "slices",
         None,
         ("cloud", "emulated"),
-        "Source of slices: the Cloud TPU API with the settings in config/daemon.toml, or the emulator on this machine "
-        "(default: emulated if the bucket is on this machine, else cloud).",
+        "Source of slices: the Cloud TPU API with the operator settings (config/daemon.toml), or the emulator on this "
+        "machine (default: emulated if the bucket is on this machine, else cloud).",
         flag_values=values,
     )
 
@@ -82,11 +82,7 @@ def _run(call: Invocation) -> int:
 
 
 def _settings(store: ObjectStore) -> Provisioning | None:
-    """The operator settings; None if there are none.
-
-    Raises:
-        Refused: they are not valid, so their zones are unknown.
-    """
+    """The operator settings; None if there are none. Raises Refused if they are not valid: their zones are unknown."""
     try:
         return daemon_settings.load(store.get(keys.DAEMON_SETTINGS, max_bytes=limits.DOCUMENT_MAX_BYTES).data)
     except NotFound:
@@ -128,13 +124,13 @@ def _document(found: Any, rows: list[tuple[Any, str, str]], *, dry_run: bool) ->
 SWEEP = Command(
     summary="Deletes orphaned slices, which no job needs.",
     usage="[--dry_run] [--slices=cloud|emulated] [--output=json]",
-    details="""The daemon does this by itself; use this command if the daemon is gone, or to look. It deletes only
-        slices with this bastion's label and the name of one of its runs, and none that a job needs. Failed and
-        preempted slices go first: they use quota until they are deleted.
+    details="""The daemon does this by itself; use this command if no daemon runs, or to list orphans. It deletes only
+        slices with this bastion's label and the name of one of its runs, and none that a job needs. It deletes failed
+        and preempted slices first, because they use quota until they are deleted.
 
-        It searches the zones of config/daemon.toml, of the jobs, and those that were recently in the settings. A
-        deletion takes some time; meanwhile the slice is shown as being deleted. Exits with 75 if a slice could not be
-        listed or deleted. Requires the right to list and delete TPU nodes and queued resources.""",
+        It searches the zones of config/daemon.toml, of the jobs, and those that were recently in the operator
+        settings. A deletion takes some time; meanwhile the slice is shown as being deleted. Exits with 75 if a slice
+        could not be listed or deleted. Requires the right to list and delete TPU nodes and queued resources.""",
     examples=(
         "bastion sweep --dry_run",
         "bastion sweep --root=gs://my-bucket/team-bastion",

@@ -1,7 +1,4 @@
-"""`bastion proxy decrypt FILE`: decrypt an object without a proxy, from its bytes and its metadata.
-
-For those who have the bucket and the keys, and nothing else. Holds one segment in memory.
-"""
+"""`bastion proxy decrypt FILE`: decrypt an object from its bytes and metadata, with the keys but without a proxy."""
 
 from __future__ import annotations
 
@@ -83,7 +80,6 @@ def _run(call: Invocation) -> int:
 
 
 def _described(metadata: str, stored_as: str | None) -> tuple[Envelope, str, str]:
-    """The object's envelope, bucket and name."""
     from bastion.proxy.sealed.description import parse_url, read_description
     from bastion.proxy.sealed.envelope import Envelope
 

@@ -19,8 +19,8 @@ RUN = Command(
     usage="",
     details="""Configured by the environment: GCP_KMS_BUCKET_KEY_MAPPING names the buckets to encrypt and their keys;
         for the other variables see docs/reference/proxy.md. bastion launch --proxy runs the same proxy beside a job's
-        command on every host. It says when it is ready. Exits with 64 if the environment is malformed or a key cannot
-        be used, and with 75 if the key service does not answer.""",
+        command on every host. It prints a line when it is ready. Exits with 64 if the environment is malformed or a key
+        cannot be used, and with 75 if the key service does not answer.""",
     examples=(
         "GCP_KMS_BUCKET_KEY_MAPPING=team:projects/p/locations/global/keyRings/r/cryptoKeys/k bastion proxy run",
         "GCS_PROXY_KEYRING=keyring.json GCP_KMS_BUCKET_KEY_MAPPING=... bastion proxy run",

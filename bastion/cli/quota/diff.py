@@ -9,8 +9,8 @@ from bastion.cli.output import emit_json, plain
 from bastion.cli.quota import file as quota_file
 from bastion.core.errors import EXIT_REFUSED, Refused
 from quota import Policy, QuotaFileError, load
+from quota.describe_rules import RuleValue
 from quota.diff import AmountChange, Difference, RuleChange, describe, difference
-from quota.rules_in_words import RuleValue
 
 
 def _run(call: Invocation) -> int:
@@ -36,13 +36,11 @@ def _load(path: str, *, json: bool) -> Policy | None:
 
 
 def show(found: Difference) -> None:
-    """Print the difference."""
     for line in describe(found):
         print(plain(line))
 
 
 def document(found: Difference) -> dict[str, Any]:
-    """The difference for `--output=json`."""
     return {
         "changes": bool(found),
         "types_added": list(found.types_added),

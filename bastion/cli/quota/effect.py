@@ -71,7 +71,6 @@ def _more(number: int) -> Iterator[str]:
 
 
 def document(forecast: Forecast) -> dict[str, Any]:
-    """The effect for `--output=json`."""
     effect = forecast.effect
     return {
         "doubts": list(forecast.doubts),

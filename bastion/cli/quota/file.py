@@ -9,15 +9,14 @@ from typing import Any
 from bastion.cli.output import emit_json, plain, say
 from bastion.core.errors import Refused
 from quota import Policy, QuotaFileError
+from quota.describe_rules import rule_values
 from quota.reading import FILE_MAX_BYTES
-from quota.rules_in_words import rule_values
 
 
 def read(path: str) -> bytes:
-    """Read the file; `-` means stdin. Reads one byte beyond the maximum, so that `load` refuses a larger file.
+    """Read the file; `-` means stdin. Raises Refused.
 
-    Raises:
-        Refused: it cannot be read.
+    Reads one byte beyond the maximum, so that `load` refuses a larger file.
     """
     try:
         if path == "-":
@@ -29,7 +28,6 @@ def read(path: str) -> bytes:
 
 
 def tell_problems(path: str, error: QuotaFileError, *, json: bool) -> None:
-    """Print every problem on its own line."""
     for problem in error.problems:
         say(f"bastion: {plain(path)}: {plain(problem)}")
     if json:
@@ -38,19 +36,19 @@ def tell_problems(path: str, error: QuotaFileError, *, json: bool) -> None:
 
 
 def tell_warnings(path: str, policy: Policy) -> None:
-    """Print probable mistakes."""
     for warning in policy.warnings:
         say(f"bastion: {plain(path)}: warning: {plain(warning)}")
 
 
 def document(policy: Policy) -> dict[str, Any]:
-    """A policy for `--output=json`."""
     return {
         "valid": True,
         "tiers": [dict(tier) for tier in policy.tiers],
         "projects": {
             project: {
-                "entitlement": {kind: policy.entitlement(project, kind) for kind in policy.resource_types},
+                "entitlement": {
+                    resource_type: policy.entitlement(project, resource_type) for resource_type in policy.resource_types
+                },
                 "members": list(policy.members.get(project, ())),
             }
             for project in policy.projects

@@ -1,7 +1,6 @@
 """Shares smaller than the smallest slice, and jobs larger than their share.
 
-A share is enforced by evicting borrowers. A job larger than its share runs only on borrowed units and may be evicted at
-any time.
+A job larger than its share runs only on borrowed units and may be evicted at any time.
 """
 
 from __future__ import annotations
@@ -37,12 +36,7 @@ class SmallShare:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misfit:
-    """A job that is larger than its project's share.
-
-    Attributes:
-        never: It can never run under this file, even in an empty pool.
-        why: The arithmetic.
-    """
+    """A job that is larger than its project's share. `never`: it cannot run under this file even in an empty pool."""
 
     job: Job
     resource_type: str
@@ -55,12 +49,12 @@ class Misfit:
 
 
 def small_shares(policy: Policy) -> Iterator[SmallShare]:
-    """Find them by project and type; a project without a weight is meant to borrow and does not count."""
+    """By project and type. A project without a weight is meant to borrow and does not count."""
     smallest: dict[str, InstanceType] = {}
-    for kind in table().values():
-        known = smallest.get(kind.resource_type)
-        if kind.served and (known is None or kind.amount < known.amount):
-            smallest[kind.resource_type] = kind
+    for instance_type in table().values():
+        known = smallest.get(instance_type.resource_type)
+        if instance_type.served and (known is None or instance_type.amount < known.amount):
+            smallest[instance_type.resource_type] = instance_type
     for project in policy.projects:
         for resource_type, weight in sorted(policy.weights.get(project, {}).items()):
             slice_type = smallest.get(resource_type)
@@ -72,7 +66,7 @@ def small_shares(policy: Policy) -> Iterator[SmallShare]:
 
 
 def misfits(policy: Policy, jobs: Sequence[Job]) -> list[Misfit]:
-    """Find the waiting or running jobs that exceed their share of a type: impossible ones first, then by name."""
+    """The waiting or running jobs that exceed their share of a type: impossible ones first, then by name."""
     found = (_misfit(policy, job) for job in jobs)
     return sorted((misfit for misfit in found if misfit), key=lambda misfit: (not misfit.never, misfit.job.name))
 
@@ -80,26 +74,25 @@ def misfits(policy: Policy, jobs: Sequence[Job]) -> list[Misfit]:
 def _misfit(policy: Policy, job: Job) -> Misfit | None:
     demand: Mapping[str, int] = job.demand
     worst: Misfit | None = None
-    for kind, need in sorted(demand.items()):
-        entitled = policy.entitlement(job.project_id, kind)
+    for resource_type, need in sorted(demand.items()):
+        entitled = policy.entitlement(job.project_id, resource_type)
         if need <= entitled:
             continue
-        ceiling, total = policy.ceiling(job.project_id, kind), policy.total(kind)
+        ceiling, total = policy.ceiling(job.project_id, resource_type), policy.total(resource_type)
         if need > total:
-            why = f"needs {need} {kind}; the pool has {total}"
+            why = f"needs {need} {resource_type}; the pool has {total}"
         elif need > ceiling:
-            why = f"needs {need} {kind}; the borrowing and lending limits allow at most {ceiling}"
+            why = f"needs {need} {resource_type}; the borrowing and lending limits allow at most {ceiling}"
         elif job.project_id not in policy.projects:
-            why = f"needs {need} {kind}; its project is not in this file"
+            why = f"needs {need} {resource_type}; its project is not in this file"
         else:
-            why = f"needs {need} {kind}; its project's share is {entitled}"
+            why = f"needs {need} {resource_type}; its project's share is {entitled}"
         if worst is None or (need > ceiling and not worst.never):
-            worst = Misfit(job=job, resource_type=kind, never=need > ceiling, why=why)
+            worst = Misfit(job=job, resource_type=resource_type, never=need > ceiling, why=why)
     return worst
 
 
 def lines(found: Sequence[SmallShare | Misfit], title: str) -> Iterator[str]:
-    """The cases as text."""
     if found:
         yield ""
         yield f"{title}: {len(found)}"

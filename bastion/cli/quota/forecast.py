@@ -48,7 +48,7 @@ def _queue_lines(answer: WhatIf, now: float) -> Iterator[str]:
         for one in shown
     ]
     yield from _table(("JOB", "PROJECT", "NOW", "THEN", ""), rows)
-    yield from _whys(shown)
+    yield from _unknown_starts(shown)
     more = len(queue) - len(shown)
     if more:
         yield f"  and {more} more (use --output=json to see all)"
@@ -56,7 +56,7 @@ def _queue_lines(answer: WhatIf, now: float) -> Iterator[str]:
         yield f"  and {phrases.count(answer.untold, 'job')} too far back in the queue for an estimate"
 
 
-def _whys(queued: Sequence[Queued]) -> Iterator[str]:
+def _unknown_starts(queued: Sequence[Queued]) -> Iterator[str]:
     """Why starts are unknown, one line per reason."""
     found: dict[tuple[str, str], list[str]] = {}
     for one in queued:
@@ -92,7 +92,8 @@ def _past_lines(past: Past) -> Iterator[str]:
             f"{_arrow(str(found.before.total.overtime), str(found.after.total.overtime))}"
         )
     yield from _never_lines("Jobs of these days that would never start", found.after.never, found.before.never)
-    yield from _never_lines("Jobs of these days that would start only then", found.before.never, found.after.never)
+    title = "Jobs of these days that would start only under the new file"
+    yield from _never_lines(title, found.before.never, found.after.never)
     if past.unknown:
         yield (
             f"{phrases.count(past.unknown, 'waiting job')} left out: no estimate of "
@@ -127,9 +128,9 @@ def _row(project: str, before: Tally, after: Tally) -> tuple[str, ...]:
 def _held_rows(found: Comparison) -> Iterator[tuple[str, ...]]:
     for project in _projects(found):
         before, after = found.before.projects[project].held, found.after.projects[project].held
-        for kind in sorted({*before, *after}):
-            one, other = (round(held.get(kind, 0.0) / 3600.0) for held in (before, after))
-            yield project, kind, _arrow(str(one), str(other)), "" if one == other else f"{other - one:+d}"
+        for resource_type in sorted({*before, *after}):
+            one, other = (round(held.get(resource_type, 0.0) / 3600.0) for held in (before, after))
+            yield project, resource_type, _arrow(str(one), str(other)), "" if one == other else f"{other - one:+d}"
 
 
 def _projects(found: Comparison) -> list[str]:

@@ -10,7 +10,7 @@ from absl import flags
 from bastion.cli.command import Command, Invocation
 from bastion.cli.output import emit_json, plain, say
 from bastion.cli.quota import file as quota_file
-from bastion.cli.quota import place
+from bastion.cli.quota import quota_root
 from bastion.core.errors import EXIT_REFUSED, Refused
 from bastion.core.instants import to_rfc3339
 from quota import render_check
@@ -20,21 +20,21 @@ if TYPE_CHECKING:
 
 
 def _define(values: flags.FlagValues) -> None:
-    place.define(values)
+    quota_root.define(values)
     flags.DEFINE_boolean("raw", False, "Print the file itself.", flag_values=values)
 
 
 def _run(call: Invocation) -> int:
     if call.flags.raw and call.json:
         raise Refused("--raw and --output=json exclude each other; use only one")
-    desk, suffix = place.open_desk(call)
-    present, said = desk.present(), desk.in_force()
+    quota_client, suffix = quota_root.open_quota_client(call)
+    present, reported = quota_client.present(), quota_client.in_force()
     shown = present
-    if said is not None and said.generation and (said.generation != present.generation):
+    if reported is not None and reported.generation and (reported.generation != present.generation):
         # A missing or invalid file leaves the last valid one in force; a valid one is about to be in force.
-        shown = present if present.policy is not None else desk.former(said.generation) or present
-    state = _state(present, said)
-    where = plain(desk.url)
+        shown = present if present.policy is not None else quota_client.former(reported.generation) or present
+    state = _state(present, reported)
+    where = plain(quota_client.url)
     if not shown.generation:
         raise Refused(f"there is no quota file {where}{state}; upload one: bastion quota upload FILE{suffix}")
     written = to_rfc3339(shown.written_at)
@@ -52,11 +52,11 @@ def _run(call: Invocation) -> int:
     if call.json:
         emit_json(
             {
-                "url": desk.url,
+                "url": quota_client.url,
                 "generation": shown.generation,
                 "written_at": written,
-                "in_force": None if said is None else said.generation == shown.generation,
-                "problem": (said.problem if said is not None else "") or present.problem or None,
+                "in_force": None if reported is None else reported.generation == shown.generation,
+                "problem": (reported.problem if reported is not None else "") or present.problem or None,
                 **quota_file.document(shown.policy),
             }
         )
@@ -66,13 +66,13 @@ def _run(call: Invocation) -> int:
     return 0
 
 
-def _state(present: QuotaFile, said: InForce | None) -> str:
-    if said is None:
+def _state(present: QuotaFile, reported: InForce | None) -> str:
+    if reported is None:
         return "; no daemon has reported which file is in force"
-    if said.generation and said.generation == present.generation:
+    if reported.generation and reported.generation == present.generation:
         return "; it is in force"
-    if said.problem:
-        return f"; it is not in force: {plain(said.problem)}"
+    if reported.problem:
+        return f"; it is not in force: {plain(reported.problem)}"
     return "; the daemon has not read it yet"
 
 

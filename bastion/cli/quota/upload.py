@@ -10,20 +10,20 @@ from absl import flags
 from bastion.cli import phrases
 from bastion.cli.command import Command, Invocation
 from bastion.cli.output import emit_json, plain, say
-from bastion.cli.quota import diff, effect, place
+from bastion.cli.quota import diff, effect, quota_root
 from bastion.cli.quota import file as quota_file
 from bastion.core.errors import EXIT_INFRASTRUCTURE, EXIT_REFUSED
 from quota import Policy, QuotaFileError, load
 from quota.diff import difference
 
 if TYPE_CHECKING:
-    from bastion.client.quota.upload import QuotaDesk, QuotaFile
+    from bastion.client.quota.upload import QuotaClient, QuotaFile
 
 _NO_POLICY = Policy(tiers=(), weights={}, members={})
 
 
 def _define(values: flags.FlagValues) -> None:
-    place.define(values)
+    quota_root.define(values)
     flags.DEFINE_boolean(
         "yes",
         False,
@@ -43,8 +43,8 @@ def _run(call: Invocation) -> int:
         quota_file.tell_problems(path, error, json=call.json)
         return EXIT_REFUSED
     quota_file.tell_warnings(path, policy)
-    desk, suffix = place.open_desk(call)
-    upload = _Upload(call, desk, suffix, data, policy)
+    quota_client, suffix = quota_root.open_quota_client(call)
+    upload = _Upload(call, quota_client, suffix, data, policy)
     code = upload.run()
     if call.json:
         emit_json(upload.document)
@@ -54,24 +54,26 @@ def _run(call: Invocation) -> int:
 class _Upload:
     """One upload; `document` is for `--output=json`."""
 
-    def __init__(self, call: Invocation, desk: QuotaDesk, suffix: str, data: bytes, policy: Policy) -> None:
+    def __init__(self, call: Invocation, quota_client: QuotaClient, suffix: str, data: bytes, policy: Policy) -> None:
         self._call = call
-        self._desk = desk
+        self._client = quota_client
         self._suffix = suffix
         self._data = data
         self._policy = policy
-        self.document: dict[str, Any] = {"valid": True, "url": desk.url, "uploaded": False}
+        self.document: dict[str, Any] = {"valid": True, "url": quota_client.url, "uploaded": False}
 
     def run(self) -> int:
-        """Upload the file and return the exit code."""
-        call, desk = self._call, self._desk
-        present = desk.present()
+        call, quota_client = self._call, self._client
+        present = quota_client.present()
         self.document["generation"] = present.generation
         if present.generation and present.data == self._data:
             self.document["difference"] = diff.document(difference(self._policy, self._policy))
-            say(f"nothing to upload: {plain(desk.url)} already has this content (generation {present.generation})")
+            say(
+                f"nothing to upload: {plain(quota_client.url)} already has this content "
+                f"(generation {present.generation})"
+            )
             return self._wait(present.generation)
-        refusal = self._weigh(present)
+        refusal = self._check_effect(present)
         if refusal and not call.flags.yes:
             self.document["refused"] = refusal
             say(f"bastion: {refusal}; nothing was written; use --yes to upload it anyway")
@@ -79,28 +81,28 @@ class _Upload:
         if call.flags.dry_run:
             say("dry run: nothing was written")
             return 0
-        replaced = desk.replace(self._data, present)
+        replaced = quota_client.replace(self._data, present)
         self.document |= {"uploaded": True, "generation": replaced.generation, "former": replaced.former or None}
-        say(f"uploaded {plain(desk.url)} (generation {replaced.generation}); it applies at the next poll")
+        say(f"uploaded {plain(quota_client.url)} (generation {replaced.generation}); it applies at the next poll")
         if replaced.former:
-            say(f"the previous file is kept; to restore it: {plain(self._bring_back(replaced.former))}")
+            say(f"the previous file is kept; to restore it: {plain(self._restore_command(replaced.former))}")
         return self._wait(replaced.generation)
 
-    def _weigh(self, present: QuotaFile) -> str:
+    def _check_effect(self, present: QuotaFile) -> str:
         """Show what the file changes; return why --yes is required, or an empty text."""
-        before = self._desk.policy_in_force(present)
+        before = self._client.policy_in_force(present)
         if present.problem:
             known = "comparing with the last valid one" if before else "the last valid one is not known here"
             say(f"bastion: the present file is not valid ({plain(present.problem)}); {known}")
         elif not present.generation:
-            say(f"there is no quota file {plain(self._desk.url)} yet")
+            say(f"there is no quota file {plain(self._client.url)} yet")
         found = difference(before or _NO_POLICY, self._policy)
-        forecast = self._desk.forecast(before, self._policy)
+        forecast = self._client.forecast(before, self._policy)
         self.document["difference"] = diff.document(found)
         self.document["jobs"] = effect.document(forecast)
         if not self._call.json:
             diff.show(found)
-            for line in effect.lines(forecast, self._desk.now()):
+            for line in effect.lines(forecast, self._client.now()):
                 print(plain(line))
         for doubt in forecast.doubts:
             say(f"bastion: {plain(doubt)}")
@@ -109,8 +111,8 @@ class _Upload:
             return f"this file would stop {phrases.count(stopped, 'running job')}"
         return "it is unknown what this file does to running jobs" if forecast.doubts else ""
 
-    def _bring_back(self, former: str) -> str:
-        root = self._desk.root
+    def _restore_command(self, former: str) -> str:
+        root = self._client.root
         where = f"{root.url}/{former}"
         if root.local:
             return f"bastion quota upload {shlex.quote(where)}{self._suffix}"
@@ -119,7 +121,7 @@ class _Upload:
     def _wait(self, generation: int) -> int:
         if not self._call.flags.wait or self._call.flags.dry_run:
             return 0
-        problem = self._desk.await_in_force(generation)
+        problem = self._client.await_in_force(generation)
         self.document |= {"in_force": not problem, "problem": problem or None}
         if problem:
             say(f"bastion: generation {generation} is not in force: {plain(problem)}")

@@ -8,20 +8,20 @@ from absl import flags
 
 from bastion.cli.command import Command, Invocation
 from bastion.cli.output import emit_json, plain, say
-from bastion.cli.quota import diff, effect, forecast, place
+from bastion.cli.quota import diff, effect, forecast, quota_root
 from bastion.cli.quota import file as quota_file
 from bastion.core.errors import EXIT_REFUSED, Refused
 from quota import Policy, QuotaFileError, load
 from quota.diff import difference
 
 if TYPE_CHECKING:
-    from bastion.client.quota.upload import QuotaDesk
+    from bastion.client.quota.upload import QuotaClient
 
 _DAYS_MAX = 90
 
 
 def _define(values: flags.FlagValues) -> None:
-    place.define(values)
+    quota_root.define(values)
     flags.DEFINE_integer(
         "days", 14, "Number of days to replay.", lower_bound=1, upper_bound=_DAYS_MAX, flag_values=values
     )
@@ -38,10 +38,10 @@ def _run(call: Invocation) -> int:
     against = _load(other, json=call.json) if other is not None and after is not None else None
     if after is None or (other is not None and against is None):
         return EXIT_REFUSED
-    desk, _ = place.open_desk(call)
-    before, where = (against, other) if against is not None else _in_force(desk)
+    quota_client, _ = quota_root.open_quota_client(call)
+    before, where = (against, other) if against is not None else _in_force(quota_client)
     found = difference(before, after)
-    answer = quota_whatif.ask(desk, before, after, days=call.flags.days)
+    answer = quota_whatif.ask(quota_client, before, after, days=call.flags.days)
     for doubt in answer.forecast.doubts:
         say(f"bastion: {plain(doubt)}")
     if call.json:
@@ -57,7 +57,7 @@ def _run(call: Invocation) -> int:
         return 0
     say(f"now: {plain(where)}; then: {plain(path)}; nothing is written")
     diff.show(found)
-    for line in (*effect.lines(answer.forecast, desk.now()), *forecast.lines(answer, desk.now())):
+    for line in (*effect.lines(answer.forecast, quota_client.now()), *forecast.lines(answer, quota_client.now())):
         print(plain(line))
     return 0
 
@@ -72,22 +72,22 @@ def _load(path: str, *, json: bool) -> Policy | None:
     return policy
 
 
-def _in_force(desk: QuotaDesk) -> tuple[Policy, str]:
+def _in_force(quota_client: QuotaClient) -> tuple[Policy, str]:
     """The policy in force, and where it is. Raises `Refused` if it is unknown."""
-    present = desk.present()
-    policy = desk.policy_in_force(present)
+    present = quota_client.present()
+    policy = quota_client.policy_in_force(present)
     if policy is None:
         why = (
             f"is not valid ({plain(present.problem)}); the last valid one" if present.problem else "does not exist: it"
         )
         raise Refused(
-            f"the quota file {plain(desk.url)} {why} is not known here, so there is nothing to compare with; "
+            f"the quota file {plain(quota_client.url)} {why} is not known here, so there is nothing to compare with; "
             "use --against=FILE"
         )
     if present.problem:
         say(f"bastion: the present file is not valid ({plain(present.problem)}); comparing with the last valid one")
-        return policy, f"the last valid file of {desk.url}"
-    return policy, f"{desk.url} (generation {present.generation})"
+        return policy, f"the last valid file of {quota_client.url}"
+    return policy, f"{quota_client.url} (generation {present.generation})"
 
 
 WHATIF = Command(
@@ -97,11 +97,11 @@ WHATIF = Command(
         written. The output starts with what changes and what would happen at once, as in bastion quota upload
         --dry_run, and then shows when the waiting jobs would start (p50, estimated as in bastion why).
 
-        Then it replays the jobs of the last days under both files, as if each had been in force throughout. It shows
-        by project the waits from submission to the first start, evictions, and jobs that would never start. Jobs come
-        when they came and run as long as their last attempt; evicted jobs start over. Lost nodes, cancelled waits and
-        missing cloud capacity are in neither replay. A job that is still running is assumed to take as long as similar
-        ones, or twice as long as it has so far.
+        Then it replays the jobs of the last days under both files, as if each had been in force throughout. It shows by
+        project the waits from submission to the first start, evictions, and jobs that would never start. Jobs are
+        submitted at their original times and run as long as their last attempt; evicted jobs start over. Lost nodes,
+        cancelled waits and missing cloud capacity are in neither replay. A job that is still running is assumed to take
+        as long as similar ones, or twice as long as it has so far.
 
         If the replay of all days would take too long, or their data has expired, it covers fewer days, and the output
         says how many. In the JSON, queue has the waiting jobs and past the replay; seconds are null if no job

@@ -20,7 +20,7 @@ _PASSES_MAX = 7
 
 
 @dataclass(slots=True)
-class _Appetite:
+class _LookBackoff:
     """Backoff for optional looks: the more were vain, the more opportunities it skips."""
 
     vain: int = 0
@@ -64,8 +64,8 @@ class Cursor:
     at: str = ""
     lately: int = 0
     probes: int = 0
-    waking: _Appetite = field(default_factory=_Appetite)
-    going_on: _Appetite = field(default_factory=_Appetite)
+    waking: _LookBackoff = field(default_factory=_LookBackoff)
+    going_on: _LookBackoff = field(default_factory=_LookBackoff)
     # The rest of the segment that is being given, and its size.
     _pieces: Iterator[LogPiece] = field(default_factory=lambda: iter(()))
     _reading: int = 0

@@ -110,7 +110,7 @@ class RunLogs:
         self._search: TailSearch | None = None
         self._cursors: dict[int, Cursor] = {}
         self._listed = False
-        self._turns = 0
+        self._looks = 0
         # The worker to look at next; None: look for new workers.
         self._ring: list[Cursor | None] = []
         self._hot: Cursor | None = None
@@ -235,10 +235,10 @@ class RunLogs:
             each.going_on.learn(found=each in still)
 
     def _next_to_look_at(self) -> Cursor | None:
-        self._turns += 1
+        self._looks += 1
         if self._hot is not None and self._hot.lately <= -_ACTIVE_LOOKS:
             self._hot = None
-        if self._hot is not None and self._turns % 3 == 0:
+        if self._hot is not None and self._looks % 3 == 0:
             return self._hot
         if not self._ring:
             self._ring = [self._cursors[index] for index in sorted(self._cursors, reverse=True)]

@@ -95,7 +95,7 @@ class Replaced:
     former: str
 
 
-class QuotaDesk:
+class QuotaClient:
     """Reads, checks and replaces the quota file of one bastion.
 
     Args:

@@ -1,6 +1,6 @@
 """What a quota file would do to the present queue, and would have done in the last days.
 
-Reads what `QuotaDesk.forecast` reads, lists all results, and reads those of these days, at most the newest
+Reads what `QuotaClient.forecast` reads, lists all results, and reads those of these days, at most the newest
 `RESULTS_MAX`.
 
 Invariant: `Past.why` names everything that was asked for and is not covered.
@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from bastion.client.jobs import eta
 from bastion.client.jobs.durations import declared_durations, past_durations, past_jobs
 from bastion.client.jobs.results import Result
-from bastion.client.quota.upload import Forecast, QuotaDesk
+from bastion.client.quota.upload import Forecast, QuotaClient
 from bastion.core import limits
 from bastion.core.errors import StoreError
 from quota import Policy
@@ -66,12 +66,12 @@ class WhatIf:
     past: Past
 
 
-def ask(desk: QuotaDesk, before: Policy, after: Policy, *, days: int) -> WhatIf:
+def ask(quota_client: QuotaClient, before: Policy, after: Policy, *, days: int) -> WhatIf:
     """Predict what `after` would do in place of `before`; look `days` days back."""
-    now = desk.now()
-    forecast = desk.forecast(before, after)
-    declared = declared_durations(desk.client) if forecast.entries else {}
-    results, number, problem = _read(desk, now - days * DAY_SECONDS)
+    now = quota_client.now()
+    forecast = quota_client.forecast(before, after)
+    declared = declared_durations(quota_client.client) if forecast.entries else {}
+    results, number, problem = _read(quota_client, now - days * DAY_SECONDS)
     durations = Durations(past_durations(results), declared)
     queue: tuple[Queued, ...] = ()
     untold = 0
@@ -95,17 +95,17 @@ def ask(desk: QuotaDesk, before: Policy, after: Policy, *, days: int) -> WhatIf:
     ended = [job for job in jobs if job.job.name not in names]
     if ended:
         begin, why = _covered(jobs, ended, number > len(results), now, days)
-        status = desk.client.status(again=False)
+        status = quota_client.client.status(again=False)
         costs = status.idle.restart_seconds if status is not None else {}
         past = _replayed(jobs, before, after, begin=begin, why=why, now=now, days=days, restart_seconds=costs)
         past = replace(past, ended=len(ended), unknown=len(names) + len(ended) - len(jobs))
     return WhatIf(forecast=forecast, queue=queue, untold=untold, past=past)
 
 
-def _read(desk: QuotaDesk, since: float) -> tuple[list[Result], int, str]:
+def _read(quota_client: QuotaClient, since: float) -> tuple[list[Result], int, str]:
     """The newest results since that instant, how many there are, and why they cannot be read."""
     try:
-        results, number = desk.client.completed(limit=RESULTS_MAX, since=since)
+        results, number = quota_client.client.completed(limit=RESULTS_MAX, since=since)
     except StoreError as error:
         return [], 0, f"cannot read the results of completed jobs: {error}"
     return results, number, ""

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from bastion.adapters.system_clock import SystemClock
-from bastion.agent.command import command_try
+from bastion.agent.command import execution
 from bastion.agent.host_state import HostState
 from bastion.agent.logs.lines import LogRecord, text_bytes_at_most
 from bastion.agent.logs.spool import LogSpool
@@ -55,7 +55,7 @@ def test_how_long_a_command_ran_does_not_depend_on_who_sets_the_clock(stage: Sta
 
 @pytest.mark.parametrize(("command", "code"), [("true", 0), ("kill -9 $$", 137), ("exit 300", 44), ("no-such", 127)])
 def test_exit_codes_are_as_a_shell_gives_them(stage: Stage, monkeypatch, command: str, code: int):
-    monkeypatch.setattr(command_try, "SHUTDOWN_NEWS_SECONDS", 0.05)
+    monkeypatch.setattr(execution, "SHUTDOWN_SIGNAL_SECONDS", 0.05)
     stage.order(command)
     stage.start(stage.host())
     assert (stage.final().phase, stage.final().exit_code) == (HostPhase.EXITED, code)
@@ -163,7 +163,7 @@ def test_a_second_stop_with_less_grace_is_obeyed(stage: Stage):
 
 
 def test_what_a_command_leaves_behind_is_ended_and_its_output_kept(stage: Stage, tmp_path: Path, monkeypatch):
-    monkeypatch.setattr(command_try, "ORPHAN_GRACE_SECONDS", 20.0)
+    monkeypatch.setattr(execution, "ORPHAN_GRACE_SECONDS", 20.0)
     # The daemonised child holds the pipes open and has left the session.
     left = f'trap "echo bye; exit" TERM; echo up; touch {tmp_path}/up; while :; do sleep 0.05; done'
     stage.order(f"setsid bash -c '{left}' & until test -e {tmp_path}/up; do sleep 0.02; done")
@@ -302,7 +302,7 @@ def test_a_host_that_is_shut_down_ends_its_command_and_says_so(stage: Stage):
 
 
 def test_a_command_that_got_the_shut_downs_signal_a_moment_before_its_agent_did_not_fail(stage: Stage, monkeypatch):
-    monkeypatch.setattr(command_try, "SHUTDOWN_NEWS_SECONDS", 10.0)
+    monkeypatch.setattr(execution, "SHUTDOWN_SIGNAL_SECONDS", 10.0)
     stage.order("echo up; kill -TERM $$")
     host = stage.host()
     stage.start(host)

@@ -11,9 +11,9 @@ from random import Random
 import pytest
 
 from bastion.adapters.system_clock import SystemClock
-from bastion.agent.command import command_try
+from bastion.agent.command import execution, one_try
 from bastion.agent.metadata_server import MetadataServer
-from bastion.agent.vm_notices import HostSignals, Signal, Watch, maintenance, preempted
+from bastion.agent.vm_notices import VmNotice, VmNotices, Watch, maintenance, preempted
 from bastion.core.bucket import keys
 from bastion.core.bucket.protocol import HostPhase
 from bastion.emulators.tpu.host import HostFolder, HostSpec
@@ -59,7 +59,7 @@ class Scripted:
             preempted,
             clock=ManualClock(),
             rng=Random(1),
-            tell=lambda error, message: self.told.append((error, message)),
+            notify=lambda error, message: self.told.append((error, message)),
         )
 
     def __enter__(self) -> "Scripted":
@@ -135,11 +135,11 @@ class Vm:
         self.folder.prepare(spec)
         self._server = EmulatedServer(spec, self.folder, listener)
         self._server.start(stop_poll_seconds=0.01)
-        self.signals = HostSignals(MetadataServer(f"{address}:{port}"), clock=SystemClock(), rng=Random(1))
+        self.notices = VmNotices(MetadataServer(f"{address}:{port}"), clock=SystemClock(), rng=Random(1))
 
     def stop(self) -> None:
-        # The threads of the signals wait for a change; this is one.
-        self.signals.stop()
+        # The threads wait for a change; this is one.
+        self.notices.stop()
         self.folder.preempted.touch()
         self.folder.maintenance.write_text("TERMINATE_ON_HOST_MAINTENANCE")
         self._server.stop()
@@ -155,7 +155,7 @@ def vm(tmp_path: Path) -> Iterator[Vm]:
 @pytest.mark.parametrize("error", ["Preempted", "Maintenance"])
 def test_a_notice_lets_the_command_save_its_work_and_is_the_reason_of_its_end(stage: Stage, vm: Vm, error: str):
     stage.order("trap 'cat $BASTION_PREEMPT_FILE; exit 3' TERM; echo up; while :; do sleep 0.05; done")
-    stage.start(stage.host(on_vm=True, signals=vm.signals))
+    stage.start(stage.host(on_vm=True, notices=vm.notices))
     until(lambda: "stdout F up" in stage.log())
     if error == "Preempted":
         vm.folder.preempted.touch()
@@ -169,17 +169,17 @@ def test_a_notice_lets_the_command_save_its_work_and_is_the_reason_of_its_end(st
 
 def test_a_host_that_is_shut_down_at_the_moment_of_the_notice_names_the_notice(stage: Stage, vm: Vm):
     stage.order("echo up; sleep 60")
-    host = stage.host(on_vm=True, signals=vm.signals)
+    host = stage.host(on_vm=True, notices=vm.notices)
     thread = stage.start(host)
     until(lambda: "stdout F up" in stage.log())
-    vm.signals.pending = Signal(error="Preempted", message="taken", deadline=time.monotonic() + 60)
+    vm.notices.pending = VmNotice(error="Preempted", message="taken", deadline=time.monotonic() + 60)
     host.shut_down()
     thread.join(20.0)
     assert (stage.report().error, stage.report().message) == ("Preempted", "taken")
 
 
 def test_a_notice_while_the_host_waits_ends_its_waiting(stage: Stage, vm: Vm):
-    stage.start(stage.host(on_vm=True, signals=vm.signals))
+    stage.start(stage.host(on_vm=True, notices=vm.notices))
     until(lambda: stage.phase() is HostPhase.WAITING)
     vm.folder.preempted.touch()
     final = stage.final()
@@ -187,9 +187,9 @@ def test_a_notice_while_the_host_waits_ends_its_waiting(stage: Stage, vm: Vm):
 
 
 def test_a_command_that_was_ended_a_moment_before_the_notice_came_was_not_at_fault(stage: Stage, vm: Vm, monkeypatch):
-    monkeypatch.setattr(command_try, "SHUTDOWN_NEWS_SECONDS", 10.0)
+    monkeypatch.setattr(execution, "SHUTDOWN_SIGNAL_SECONDS", 10.0)
     stage.order("echo up; kill -TERM $$")
-    stage.start(stage.host(on_vm=True, signals=vm.signals))
+    stage.start(stage.host(on_vm=True, notices=vm.notices))
     until(lambda: stage.phase() is HostPhase.RUNNING and not command_processes())
     vm.folder.preempted.touch()
     final = stage.final()
@@ -198,19 +198,19 @@ def test_a_command_that_was_ended_a_moment_before_the_notice_came_was_not_at_fau
 
 def test_a_notice_after_the_commands_end_changes_nothing_about_it(stage: Stage, vm: Vm):
     stage.order("true")
-    stage.start(stage.host(on_vm=True, signals=vm.signals))
+    stage.start(stage.host(on_vm=True, notices=vm.notices))
     final = stage.final()
     vm.folder.preempted.touch()
-    until(lambda: vm.signals.pending is not None)
+    until(lambda: vm.notices.pending is not None)
     time.sleep(0.1)
     assert stage.report() == final
     assert (final.phase, final.exit_code) == (HostPhase.EXITED, 0)
 
 
 def test_a_host_that_goes_away_gives_its_report_though_its_log_cannot_be_stored(stage: Stage, vm: Vm, monkeypatch):
-    monkeypatch.setattr(command_try, "SHUTDOWN_FLUSH_SECONDS", 0.2)
+    monkeypatch.setattr(one_try, "SHUTDOWN_FLUSH_SECONDS", 0.2)
     stage.order("trap 'echo bye; exit 1' TERM; echo up; while :; do sleep 0.05; done")
-    stage.start(stage.host(on_vm=True, signals=vm.signals))
+    stage.start(stage.host(on_vm=True, notices=vm.notices))
     until(lambda: "stdout F up" in stage.log())
     for number in range(1, 10):
         for method in ("get", "put"):

@@ -9,8 +9,8 @@ import pytest
 
 import quota
 from quota import Policy, ProjectRules
+from quota.describe_rules import rule_values
 from quota.diff import describe, difference
-from quota.rules_in_words import rule_values
 from quota.rules_reading import KEYS
 
 BASE = """\

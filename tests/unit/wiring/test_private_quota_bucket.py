@@ -9,7 +9,7 @@ import pytest
 
 from bastion.adapters.system_clock import SystemClock
 from bastion.client import Client
-from bastion.client.quota.upload import QuotaDesk
+from bastion.client.quota.upload import QuotaClient
 from bastion.core.bucket import keys
 from bastion.core.model import job_spec
 from bastion.core.model.job_spec import JobOptions
@@ -107,18 +107,18 @@ def test_a_private_bucket_out_of_reach_leaves_the_last_good_file_in_force_with_a
 def test_an_upload_goes_where_the_daemon_reads_and_is_in_force_in_the_next_tick(place: Place) -> None:
     place.tick()
     root = parse_root(str(place.private))
-    desk = QuotaDesk(place.client, open_root(root.url), root)
+    quota_client = QuotaClient(place.client, open_root(root.url), root)
     new = quota_text(128, user="alice")
-    assert desk.forecast(load(quota_text(64, user="alice")), load(new)).doubts == ()
-    replaced = desk.replace(new, desk.present())
+    assert quota_client.forecast(load(quota_text(64, user="alice")), load(new)).doubts == ()
+    replaced = quota_client.replace(new, quota_client.present())
     assert place.tick()["generation"] == replaced.generation
     assert (place.client.status() or {})["pool"]["v4"]["total"] == 128
-    assert desk.await_in_force(replaced.generation) == ""
+    assert quota_client.await_in_force(replaced.generation) == ""
 
 
 def test_an_upload_to_the_users_bucket_is_doubted_since_the_daemon_does_not_read_it(place: Place) -> None:
     place.tick()
     root = parse_root(str(place.users))
-    desk = QuotaDesk(place.client, place.client.store, root)
-    (doubt,) = desk.forecast(None, load(quota_text(128, user="alice"))).doubts
+    quota_client = QuotaClient(place.client, place.client.store, root)
+    (doubt,) = quota_client.forecast(None, load(quota_text(128, user="alice"))).doubts
     assert f"under {place.private}, not under {place.users}" in doubt

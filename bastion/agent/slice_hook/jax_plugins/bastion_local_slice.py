@@ -1,9 +1,9 @@
 """Join the processes of an emulated slice, so that `jax.devices()` shows the devices of all its hosts.
 
 JAX imports every module of the namespace package `jax_plugins` and calls its `initialize()` at the first use of a
-device. By then the command could have called `jax.distributed.initialize()` itself (which wins), and no backend exists
-yet. Runs in the user's interpreter: use only the standard library and JAX here, and add no `__init__.py` (other plugins
-share the namespace).
+device: after a `jax.distributed.initialize()` of the command (which wins), before any backend exists. Runs in the
+user's interpreter: use only the standard library and JAX here, and add no `__init__.py` (other plugins share the
+namespace).
 
 `BASTION_NO_AUTO_DISTRIBUTED=1` turns it off, for commands that run several JAX processes on one host.
 `BASTION_DISTRIBUTED_TIMEOUT_SECONDS` (60) is how long the hosts wait for each other.

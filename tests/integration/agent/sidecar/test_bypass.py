@@ -51,7 +51,7 @@ def client(service: socket.socket) -> Iterator[ProcessId]:
 def watch(service: socket.socket, told: list[str]) -> BypassWatch:
     host, port = service.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
-    return BypassWatch(upstream=f"http://{shown}:{port}", period_seconds=3600.0, tell=told.append)
+    return BypassWatch(upstream=f"http://{shown}:{port}", period_seconds=3600.0, notify=told.append)
 
 
 def test_a_process_that_goes_around_the_proxy_is_told_of_once(service: socket.socket, client: ProcessId) -> None:

@@ -50,7 +50,7 @@ def folder(tmp_path: Path) -> Folder:
 def test_an_untouched_file_is_no_checkpoint(folder: Folder):
     folder.clock.advance(100)
     assert folder.latest() is None
-    assert folder.watched.news() is None
+    assert folder.watched.to_report() is None
 
 
 def test_the_checkpoint_is_when_the_file_was_last_touched(folder: Folder):
@@ -113,20 +113,20 @@ def test_what_is_no_plain_file_is_no_checkpoint(folder: Folder, make: str):
 def test_a_checkpoint_is_told_at_once_and_one_that_follows_soon_only_after_a_pause(folder: Folder):
     folder.clock.advance(100)
     folder.touch()
-    assert folder.watched.news() == folder.watched.latest()
+    assert folder.watched.to_report() == folder.watched.latest()
     told = 0
     for _ in range(360):
         folder.clock.advance(10)
         folder.touch()
-        told += folder.watched.news() is not None
+        told += folder.watched.to_report() is not None
     assert 3600 / (PAUSE * 1.2) - 1 <= told <= 3600 / (PAUSE * 0.8)
     folder.clock.advance(2 * PAUSE)
-    assert folder.watched.news() is not None, "the last one is told though the file was not touched again"
-    assert folder.watched.news() is None
+    assert folder.watched.to_report() is not None, "the last one is told though the file was not touched again"
+    assert folder.watched.to_report() is None
 
 
 def test_a_checkpoint_after_a_long_pause_is_told_at_once(folder: Folder):
     for _ in range(3):
         folder.clock.advance(2 * PAUSE)
         folder.touch()
-        assert folder.watched.news() is not None
+        assert folder.watched.to_report() is not None

@@ -96,9 +96,9 @@ def test_news_are_told_when_a_chunk_begins_and_when_it_is_full_and_not_between(t
     made = spool(tmp_path, chunk=250)
 
     def told(act: Callable[[], None]) -> bool:
-        made.news.clear()
+        made.changed.clear()
         act()
-        return made.news.is_set()
+        return made.changed.is_set()
 
     assert told(lambda: made.put([record("a")]))
     assert not told(lambda: made.put([record("b")]))

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from bastion.client import Client
-from bastion.client.quota.upload import QuotaDesk
+from bastion.client.quota.upload import QuotaClient
 from bastion.core.bucket import keys
 from bastion.core.errors import InvalidDocument, Refused
 from bastion.core.status import packing
@@ -163,9 +163,9 @@ def cluster() -> Iterator[Cluster]:
     cluster.daemon.close()
 
 
-def desk(cluster: Cluster) -> QuotaDesk:
+def quota_client(cluster: Cluster) -> QuotaClient:
     root = parse_root("memory/test-bastion")
-    return QuotaDesk(Client(cluster.store, root, cluster.clock), cluster.store, root)
+    return QuotaClient(Client(cluster.store, root, cluster.clock), cluster.store, root)
 
 
 def busy(cluster: Cluster) -> None:
@@ -180,7 +180,7 @@ def busy(cluster: Cluster) -> None:
 def test_the_forecast_from_the_status_is_what_the_daemon_then_does(cluster: Cluster) -> None:
     busy(cluster)
     new = quota_text(a=1, b=1)
-    forecast = desk(cluster).forecast(load(quota_text()), load(new))
+    forecast = quota_client(cluster).forecast(load(quota_text()), load(new))
     assert forecast.doubts == ()
     named = {stopped.job.name for stopped in forecast.effect.stopped}
     assert len(named) == 1
@@ -198,7 +198,7 @@ def test_a_stop_that_is_under_way_is_not_ordered_a_second_time_in_the_forecast(c
     cluster.write_quota(new)
     cluster.daemon.tick()
     assert {entry["phase"] for entry in cluster.json(keys.STATUS)["jobs"]} >= {"stopping", "queued"}
-    forecast = desk(cluster).forecast(load(new), load(quota_text(a=2, b=3)))
+    forecast = quota_client(cluster).forecast(load(new), load(quota_text(a=2, b=3)))
     assert forecast.effect.stopped == ()
 
 
@@ -227,7 +227,7 @@ def test_a_status_with_a_job_twice_is_refused(cluster: Cluster) -> None:
 def test_what_cannot_be_known_is_a_doubt(cluster: Cluster, spoil, doubt: str) -> None:
     busy(cluster)
     spoil(cluster)
-    forecast = desk(cluster).forecast(load(quota_text()), load(quota_text(a=1, b=1)))
+    forecast = quota_client(cluster).forecast(load(quota_text()), load(quota_text(a=1, b=1)))
     assert any(doubt in told for told in forecast.doubts)
 
 
@@ -243,7 +243,7 @@ def overwrite(cluster: Cluster, key: str, data: bytes) -> None:
 
 def test_where_no_job_has_a_state_nothing_is_in_doubt_without_any_daemon() -> None:
     cluster = Cluster(quota=None)
-    forecast = desk(cluster).forecast(None, load(quota_text()))
+    forecast = quota_client(cluster).forecast(None, load(quota_text()))
     assert forecast.doubts == ()
     assert forecast.effect.stopped == ()
     cluster.daemon.close()
@@ -253,7 +253,7 @@ def test_where_no_job_has_a_state_nothing_is_in_doubt_without_any_daemon() -> No
 
 
 def test_the_former_file_is_kept_under_its_own_instant_and_generation(cluster: Cluster) -> None:
-    place = desk(cluster)
+    place = quota_client(cluster)
     present = place.present()
     replaced = place.replace(quota_text(32), present)
     assert cluster.store.get(keys.PROJECT_QUOTAS).data == quota_text(32)
@@ -265,7 +265,7 @@ def test_the_former_file_is_kept_under_its_own_instant_and_generation(cluster: C
 
 
 def test_two_who_upload_at_once_lose_no_file(cluster: Cluster) -> None:
-    mine, theirs = desk(cluster), desk(cluster)
+    mine, theirs = quota_client(cluster), quota_client(cluster)
     seen = mine.present()
     theirs.replace(quota_text(32), theirs.present())
     with pytest.raises(Refused, match=r"someone else changed .* run the command again to see the difference"):
@@ -277,7 +277,7 @@ def test_two_who_upload_at_once_lose_no_file(cluster: Cluster) -> None:
 
 
 def test_nothing_is_replaced_where_the_former_file_cannot_be_kept(cluster: Cluster) -> None:
-    place = desk(cluster)
+    place = quota_client(cluster)
     present = place.present()
     cluster.store.put(keys.former_quota(present.written_at, present.generation), b"foreign", generation=0)
     with pytest.raises(Refused, match="holds another one; move it away"):
@@ -286,7 +286,7 @@ def test_nothing_is_replaced_where_the_former_file_cannot_be_kept(cluster: Clust
 
 
 def test_a_broken_file_is_compared_with_the_last_good_one_if_that_was_kept(cluster: Cluster) -> None:
-    place = desk(cluster)
+    place = quota_client(cluster)
     cluster.settle(1)
     place.replace(b"broken", place.present())
     cluster.settle(1)
@@ -302,4 +302,4 @@ def test_a_broken_file_is_compared_with_the_last_good_one_if_that_was_kept(clust
 def test_an_object_larger_than_any_quota_file_is_not_downloaded(cluster: Cluster) -> None:
     overwrite(cluster, keys.PROJECT_QUOTAS, b"#" * (1024 * 1024 + 1))
     with pytest.raises(Refused, match="is not a quota file; move it away"):
-        desk(cluster).present()
+        quota_client(cluster).present()

@@ -16,41 +16,36 @@ from bastion.core.errors import Refused
 from bastion.wiring.roots import Root, open_root, parse_root
 
 if TYPE_CHECKING:
-    from bastion.client.quota.upload import QuotaDesk
+    from bastion.client.quota.upload import QuotaClient
 
 
 def define(values: flags.FlagValues) -> None:
-    """Define `--quota_root`."""
     flags.DEFINE_string(
         "quota_root",
         None,
         "ROOT of the quota file if it is in a private bucket: PRIVATE_BUCKET/NAME-bastion, as given to the daemon. "
-        "Default: the setting quota_root.",
+        "Default: quota_root in your config.",
         flag_values=values,
     )
 
 
-def open_desk(call: Invocation) -> tuple[QuotaDesk, str]:
-    """Open the quota file that the invocation names.
+def open_quota_client(call: Invocation) -> tuple[QuotaClient, str]:
+    """Open the quota file that the invocation names; return also the flags that reach the same file in another command.
 
-    Returns:
-        The desk, and the flags that a displayed command needs to reach the same file.
-
-    Raises:
-        Refused: there is no such bastion, or the private ROOT is another bastion's.
+    Raises Refused if there is no such bastion, or the private ROOT is another bastion's.
     """
-    from bastion.client.quota.upload import QuotaDesk
+    from bastion.client.quota.upload import QuotaClient
 
     client, target = open_client(call)
     private = _private_root(call.flags.quota_root, target)
     if private is None:
-        return QuotaDesk(client, client.store, target.root), target.suffix
+        return QuotaClient(client, client.store, target.root), target.suffix
     if private.local and not Path(private.bucket).is_dir():
         raise Refused(f"no such folder: {plain(private.bucket)}; create it, or correct --quota_root")
     check_endpoint(private)
     given = call.flags.quota_root is not None
     suffix = target.suffix + (f" --quota_root={shlex.quote(private.url)}" if given else "")
-    return QuotaDesk(client, open_root(private.url), private), suffix
+    return QuotaClient(client, open_root(private.url), private), suffix
 
 
 def _private_root(flag: str | None, target: Target) -> Root | None:
@@ -64,7 +59,7 @@ def _private_root(flag: str | None, target: Target) -> Root | None:
     if root.bastion == target.root.bastion:
         return None if root == target.root else root
     if flag is None:
-        say(f"bastion: ignoring the setting quota_root ({config_path()}): it is for {root.bastion}")
+        say(f"bastion: ignoring quota_root in {config_path()}: it is for {root.bastion}")
         return None
     raise Refused(
         f"--quota_root={plain(url)} is for {root.bastion}, but the bastion is {target.root.bastion}; its private quota "

@@ -1,6 +1,4 @@
-"""Rules by key as in a quota file, and as text. Limits and weights have a key per type or user
-(`borrowing_limit.v4`).
-"""
+"""Rules by key as in a quota file, and as text. Limits and weights have a key per type or user: `lending_limit.v4`."""
 
 from __future__ import annotations
 

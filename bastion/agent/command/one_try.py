@@ -1,0 +1,210 @@
+"""One try of the command on this host, from the marker on disk to the last uploaded log line.
+
+Invariants:
+* `started-<try>` is on disk before anything is spawned.
+* The command runs only with all of the code, after a successful setup, and, if the job has a storage proxy, beside a
+  working one. Without it both are stopped.
+* The end of a command is published before anything else happens: the reports of all hosts must show which was first.
+* When `run` returns, all processes of the command have ended (or the message says so) and all output is stored. A host
+  that shuts down, or has its next try ordered, may cut the upload short.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from bastion.agent import disk_stop
+from bastion.agent.command.checkpoint_file import CheckpointFile
+from bastion.agent.command.ending import Ending
+from bastion.agent.command.execution import Execution
+from bastion.agent.command.preparation import Preparation
+from bastion.agent.host_parts import HostParts
+from bastion.agent.logs.host_log import HostLog
+from bastion.agent.outputs import host_outputs
+from bastion.agent.outputs.sync import OutputSync
+from bastion.agent.stop_reasons import Stop
+from bastion.core import limits
+from bastion.core.bucket import host_errors
+from bastion.core.bucket.protocol import HostPhase, Order
+
+# A host that shuts down has some seconds, most of them for the command.
+SHUTDOWN_FLUSH_SECONDS = 3.0
+# How long to wait for the storage proxy's own log. The wait for the job's log has no limit.
+PROXY_LOG_SECONDS = 10.0
+_POLL_SECONDS = 0.05
+
+
+class OneTry:
+    """One try of the command. Call `run` once."""
+
+    def __init__(self, parts: HostParts, log: HostLog, *, coordinator: str) -> None:
+        """`log`: open; `coordinator`: the address in the claim."""
+        self._parts = parts
+        self._log = log
+        self._clock = parts.clock
+        self._try = parts.reporter.try_number
+        self._execution = Execution(parts, log, try_number=self._try, on_stop=self._sync_soon)
+        self._preparation = Preparation(parts, log, self._execution, coordinator=coordinator)
+        self._outputs: OutputSync | None = None
+        self._stop: Stop | None = None
+
+    def run(self) -> Ending:
+        parts, order = self._parts, self._parts.link.order
+        assert order is not None, "the gate opens only for a host with an order"
+        self._log.start()
+        try:
+            parts.state.mark_started(parts.boot_id, self._try)
+        except OSError as error:
+            return self._flushed(self._execution.failed(host_errors.HOST_FAILED, f"disk error on the host: {error}"))
+        if self._try > 1:
+            self._log.note(f"try {self._try} of {order.max_tries}")
+        if order.proxy:
+            parts.sidecar.start(order)
+        return self._flushed(
+            self._preparation.run(order) or self._preparation.wait_for_proxy(order) or self._run_command(order)
+        )
+
+    def _run_command(self, order: Order) -> Ending:
+        parts = self._parts
+        environment = self._preparation.environment(order)
+        if environment.overridden:
+            self._log.note("bastion overrides these variables of the job: " + ", ".join(environment.overridden))
+        for note in environment.notes:
+            self._log.note(note)
+        folder = host_outputs.folder_of(parts, order)
+        if folder is not None:
+            try:
+                self._outputs = host_outputs.begin(parts, folder)
+            except OSError as error:
+                return self._execution.failed(
+                    host_errors.HOST_FAILED, f"the output folder could not be created: {error}"
+                )
+        checkpoints = CheckpointFile(parts.state.checkpoint_file, clock=self._clock, rng=parts.rng)
+        began_at = checkpoints.began_at
+        self._execution.began(began_at)
+        saved_at: float | None = None
+
+        def poll() -> None:
+            nonlocal saved_at
+            latest = checkpoints.latest()
+            if latest != saved_at and self._outputs is not None:
+                self._outputs.nudge()
+            saved_at = latest
+            checkpointed_at = checkpoints.to_report()
+            if checkpointed_at is not None:
+                parts.reporter.publish(HostPhase.RUNNING, started_at=began_at, checkpointed_at=checkpointed_at)
+
+        def report_end(exit_code: int | None, ended_at: float) -> None:
+            if parts.idle is not None:
+                parts.idle.idle()
+            checkpointed_at = checkpoints.latest()
+            ended, exited = (
+                parts.reporter.make(
+                    phase,
+                    exit_code=exit_code,
+                    started_at=began_at,
+                    ended_at=ended_at,
+                    checkpointed_at=checkpointed_at,
+                )
+                for phase in (HostPhase.ENDED, HostPhase.EXITED)
+            )
+            parts.link.publish(ended)
+            # Uploading may take long; if the agent dies meanwhile, the result must survive it.
+            parts.state.keep_outcome(exited)
+
+        try:
+            done = self._execution.run(
+                order.command,
+                environment.variables,
+                parts.state.work_dir,
+                on_start=lambda: parts.reporter.publish(HostPhase.RUNNING, started_at=began_at),
+                on_poll=poll,
+                on_end=report_end,
+            )
+        except (OSError, ValueError) as error:
+            return self._execution.failed(host_errors.HOST_FAILED, f"the command could not be started: {error}")
+        if done.stop is not None:
+            self._stop = done.stop
+            ending = self._execution.stopped(done.stop, done)
+        else:
+            ending = Ending(
+                phase=HostPhase.EXITED,
+                exit_code=done.exit_code,
+                ended_at=done.ended_at,
+                message=done.remark.strip(),
+            )
+        return replace(ending, started_at=began_at, checkpointed_at=checkpoints.latest())
+
+    def _sync_soon(self) -> None:
+        # Uploading now leaves less for after the command's end, when time is short.
+        if self._outputs is not None:
+            self._outputs.nudge()
+
+    def _flushed(self, ending: Ending) -> Ending:
+        """Wait until outputs and log are stored: briefly on a host that shuts down, not at all before another try."""
+        if self._parts.idle is not None:
+            self._parts.idle.idle()
+        reasons = self._parts.reasons
+        if self._outputs is not None:
+            ending = self._stored(self._outputs, ending)
+        # Before log and report: a disk that the job filled has no space for them.
+        disk_stop.reclaim(self._parts, self._outputs, last=self._is_last(ending))
+        self._end_proxy(ending)
+        self._log.close()
+        self._execution.wait(
+            lambda: self._log.done or self._next_try_waits(ending), at_most_seconds_if_urgent=SHUTDOWN_FLUSH_SECONDS
+        )
+        if self._next_try_waits(ending):
+            # What is not stored yet stays in the spool, where the next try's log finds it.
+            self._log.abandon()
+            while self._is_storing and not reasons.shut_down:
+                self._parts.wakeup.wait(_POLL_SECONDS)
+            return replace(ending, phase=HostPhase.WAITING)
+        if reasons.shut_down:
+            self._log.abandon()
+        # If the cloud takes the host away, upload until the host dies.
+        return ending
+
+    def _end_proxy(self, ending: Ending) -> None:
+        """End the storage proxy if no later try needs it."""
+        if not self._is_last(ending) and not self._parts.reasons.shut_down:
+            return
+        self._parts.sidecar.end()
+        self._execution.wait(lambda: self._parts.sidecar.done, at_most_seconds=PROXY_LOG_SECONDS)
+        self._execution.log_proxy_notes()
+
+    def _is_last(self, ending: Ending) -> bool:
+        order = self._parts.link.order
+        return not ending.may_be_followed or order is None or order.max_tries <= self._try
+
+    def _next_try_waits(self, ending: Ending) -> bool:
+        if not ending.may_be_followed:
+            return False
+        return ending.phase is HostPhase.WAITING or self._parts.reasons.superseded(self._try)
+
+    @property
+    def _is_storing(self) -> bool:
+        return self._log.is_uploading or (self._outputs is not None and self._outputs.is_alive)
+
+    def _stored(self, sync: OutputSync, ending: Ending) -> Ending:
+        """Store the outputs once more, now that nothing changes them. The next try does this by itself."""
+        sync.finish()
+        reasons, now = self._parts.reasons, self._clock.monotonic()
+        deadline = now + limits.OUTPUT_FINAL_SECONDS
+        stop = self._stop
+        while not (sync.done or self._next_try_waits(ending)):
+            if stop is not None:
+                slack = host_outputs.URGENT_SECONDS if reasons.urgent else host_outputs.STOPPED_SECONDS
+                deadline = min(deadline, stop.deadline + slack)
+            left = deadline - self._clock.monotonic()
+            if left <= 0 or self._parts.state.disk_notice is not None:
+                break
+            self._parts.wakeup.wait(min(left, self._parts.identity.arguments.poll_seconds))
+            stop = reasons.of_try(self._try)
+        if not sync.done:
+            sync.abandon()
+        missing = "" if self._next_try_waits(ending) else host_outputs.describe_missing(sync)
+        if not missing:
+            return ending
+        self._log.note(missing)
+        return replace(ending, message=f"{ending.message} {missing}.".strip())
