@@ -64,7 +64,7 @@ def parse_rates(texts: Iterable[str]) -> dict[str, float]:
             rates[fault_type] = -1.0
         if fault_type not in FAULT_TYPES or not 0.0 <= rates[fault_type] <= 1.0:
             raise Refused(
-                f"'{text}' is not KIND:RATE with a rate from 0 to 1 and KIND one of {', '.join(FAULT_TYPES)};"
+                f"'{text}' is not KIND:RATE with a rate from 0 to 1 and KIND one of {', '.join(FAULT_TYPES)}; "
                 "example: preempt:0.2"
             )
     return rates
