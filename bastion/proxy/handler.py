@@ -102,7 +102,7 @@ def _check_passing(call: Call) -> None:
     if call.parts.encrypt and any(map(call.parts.mapping.covers, call.route.suspects)):
         raise _not_understood(replace(call.route, why="a path that names an encrypted bucket at another host"))
     if any(map(call.parts.resumables.is_sealed, call.query.all("upload_id"))):
-        raise invalid("This upload was begun for an encrypted bucket; its requests go to that bucket's path.")
+        raise invalid("This upload was started for an encrypted bucket; use that bucket's path.")
 
 
 def _kept_here(response: Response) -> Response:

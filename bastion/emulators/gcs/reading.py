@@ -16,7 +16,7 @@ from bastion.folder_format import files, places
 from bastion.folder_format.places import Place
 
 _DEFAULTS = Attributes()
-# A look fails only if the object was replaced, or its file written, meanwhile.
+# A read fails only if the object was replaced, or its file written, meanwhile.
 _LOOKS = 50
 _T = TypeVar("_T")
 

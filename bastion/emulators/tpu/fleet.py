@@ -448,7 +448,7 @@ class Fleet:
             if current is None or current.key != node.key or current.state is not NodeState.READY:
                 return
             hosts = instance_types.table()[node.accelerator_type].hosts
-            description = f"worker {workers} of {hosts} died: its supervisor process is gone"
+            description = f"worker {workers} of {hosts} died: its supervisor process has ended"
             self.ledger.change_node(node.name, state=NodeState.TERMINATED, health_description=description)
             self.ledger.save()
         _log.warning("node %s lost a host: %s", node.name, description)

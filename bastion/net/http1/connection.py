@@ -126,7 +126,7 @@ class Connection:
                 with contextlib.suppress(OSError):
                     self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         except (OSError, BodyTruncated):
-            # The peer is gone.
+            # The peer has closed.
             pass
         finally:
             self._socket.close()

@@ -112,7 +112,7 @@ class SealedStream:
     """
 
     def __init__(self, sealing: Sealing, *, edge: Edge = START, md5: Any = None, most: int | None = None) -> None:
-        """Args: `md5` is a hash object of the plaintext before the edge; `most` bounds a segment's plaintext."""
+        """`md5` is the hash object of the plaintext before the edge; `most` bounds a segment's plaintext."""
         self._sealing = sealing
         whole = plain_capacity(1)
         size = whole if most is None else min(whole, most)

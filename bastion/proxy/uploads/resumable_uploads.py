@@ -58,7 +58,7 @@ _GONE = (404, 410)
 def begin(call: Call, description: Description) -> Response:
     """Begin an upload in a mapped place.
 
-    Raises KmsUnavailable, KmsRefused, or Refusal (503: it cannot be recorded) if nothing was begun;
+    Raises KmsUnavailable, KmsRefused, or Refusal (503: it cannot be recorded) if nothing was started;
     UpstreamUnavailable.
     """
     length = call.request.headers.get("X-Upload-Content-Length")
@@ -175,8 +175,8 @@ def _unknown() -> Refusal:
     return Refusal(
         410,
         "gone",
-        "The encrypting proxy does not know this upload: it was begun without it or before the bucket was mapped, or "
-        "its record was lost. Start a new upload.",
+        "The encrypting proxy does not know this upload: it was started without the proxy or before the bucket was "
+        "mapped, or its record was lost. Start a new upload.",
     )
 
 
@@ -267,7 +267,7 @@ class _SealedRequest:
             return
         check_size(total)
         if session.total not in (None, total):
-            raise invalid(f"The upload was begun for {session.total} byte(s), not for {total}.")
+            raise invalid(f"The upload was started for {session.total} byte(s), not for {total}.")
         if total < session.received:
             raise invalid(f"{session.received} byte(s) were already received, more than the total of {total}.")
         session.total = total
@@ -276,7 +276,7 @@ class _SealedRequest:
         """Take bytes up to an offset that is not the end."""
         session = self._session
         if session.total is not None and end > session.total:
-            raise invalid(f"The chunk ends at {end}, beyond the {session.total} byte(s) that the upload was begun for.")
+            raise invalid(f"The chunk ends at {end}, beyond the {session.total} byte(s) announced for the upload.")
         if end <= session.received:
             return incomplete(session.received)
         # The segment of the chunk's last byte stays here: it may be incomplete, or the last one.
@@ -346,7 +346,7 @@ class _SealedRequest:
             size = stream.plain_size + len(stream.plain)
             self._check_end(size)
             if session.total not in (None, size):
-                raise invalid(f"The upload was begun for {session.total} byte(s); a different number arrived.")
+                raise invalid(f"The upload was started for {session.total} byte(s); a different number arrived.")
             gathering.add(self._seal_last(stream))
             return self._send_last(gathering.segments, stream.plain_size)
         if gathering.size:

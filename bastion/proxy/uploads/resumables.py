@@ -205,11 +205,11 @@ class Resumables:
                 found = self._journal.find(digest)
                 if found is not None and found.beginning.process != process:
                     # Two processes must not seal under one key.
-                    raise Refusal(503, "backendError", "An upload of that name has just begun; try again.")
+                    raise Refusal(503, "backendError", "An upload of that name has just started; try again.")
                 slot.file = found
             file = slot.file
             if file is not None and file.beginning.bucket != bucket:
-                raise invalid("The upload was begun for another bucket.")
+                raise invalid("The upload was started for another bucket.")
             if file is None:
                 yield slot
                 return
