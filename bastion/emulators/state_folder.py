@@ -1,7 +1,7 @@
 """An emulator's private state folder: held by one process, with a file that tells clients its address.
 
-Imports little (no grpc, no google): the CLI and the wiring find running emulators with it. The file is written when the
-emulator is ready. It names the process, so that one left by a crash is recognized.
+The CLI and the wiring import this, so it imports no grpc and no google. The file is written when the emulator is ready.
+It names the process, so that a file from before a crash is recognized.
 """
 
 from __future__ import annotations
@@ -26,22 +26,23 @@ class EmulatorRunning(BastionError):
 
 
 def make_private(folder: Path) -> None:
-    """Create the folder if missing, private to this user. Raises Refused if impossible, or somebody else owns it."""
+    """Create the folder if missing, private to this user. Raises Refused."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
     except PermissionError as error:
         raise Refused(
-            f"{folder} cannot be made this user's own ({error.strerror}), and an emulator's state must be private; "
+            f"cannot make {folder} private to this user ({error.strerror}), as an emulator's state must be; "
             "choose another folder"
         ) from error
     except FileExistsError as error:
-        raise Refused(f"{folder} is not a folder; remove it, or choose another place") from error
+        raise Refused(f"{folder} is not a folder; remove it, or choose another path") from error
 
 
 def hold(folder: Path) -> int:
-    """Hold the folder until the returned descriptor is closed or the process ends; not inherited. Raises
-    EmulatorRunning.
+    """Hold the folder until the returned descriptor is closed or the process ends; not inherited.
+
+    Raises EmulatorRunning.
     """
     descriptor = os.open(folder / _LOCK_FILE, os.O_RDWR | os.O_CREAT, 0o600)
     try:
@@ -51,13 +52,13 @@ def hold(folder: Path) -> int:
         if error.errno not in (errno.EAGAIN, errno.EACCES):
             raise
         raise EmulatorRunning(
-            f"an emulator serves {folder} already; use it, end it, or choose another folder"
+            f"an emulator already serves {folder}; use it, stop it, or choose another folder"
         ) from error
     return descriptor
 
 
 def publish(file: Path, facts: Mapping[str, Any], process: ProcessId) -> None:
-    """Publish a process's facts for clients; readable by this user only."""
+    """Publish a process's facts for clients, readable by this user only."""
     write_private(file, json.dumps({**facts, "pid": process.pid, "started": process.started}).encode())
 
 
@@ -72,10 +73,10 @@ def published(file: Path) -> tuple[dict[str, Any], ProcessId] | None:
 
 
 def this_process() -> ProcessId:
-    """The publishing process; raises Refused if /proc does not tell."""
+    """The publishing process. Raises Refused if /proc does not say."""
     me = ProcessId.of(os.getpid())
     if me is None:
-        raise Refused("an emulator needs Linux: /proc tells it which processes live")
+        raise Refused("an emulator requires Linux: it finds live processes in /proc")
     return me
 
 

@@ -1,16 +1,15 @@
 """Recognize HTTP requests that a browser sends for a web page.
 
-A browser runs as the user, so the owner of the socket says nothing about the page behind a request. A server on
-loopback that acts for its user refuses:
+A browser runs as the user, so the owner of the socket does not identify the page. A server on loopback that acts for
+its user refuses:
 
 * a request with an `Origin` other than the server: browsers send it with all requests of a page except plain GET and
   HEAD;
 * a request with `Sec-Fetch-Site: cross-site` or `same-site`, which browsers also send with GET;
-* a request for an unknown host name. A page whose name resolves to 127.0.0.1 (DNS rebinding) has the server's origin,
-  and only the name shows it.
+* a request for an unknown host name: a page whose name resolves to 127.0.0.1 (DNS rebinding) has the server's origin.
 
-Ports are not compared: a page cannot choose a loopback name's port independently, and forwarded ports (`ssh -L`,
-containers) are common.
+Ports are not compared: a page cannot choose a loopback name's port, and forwarded ports (`ssh -L`, containers) are
+common.
 """
 
 from __future__ import annotations
@@ -43,10 +42,10 @@ def refusal(
     for origin in header("Origin"):
         from_scheme, _, from_authority = origin.strip().partition("://")
         if _origin(from_scheme, from_authority) not in own:
-            return f"a web page of {origin!r} sent it"
+            return f"a web page from {origin!r} sent it"
     for site in header("Sec-Fetch-Site"):
         if site.strip().lower() in _FROM_ELSEWHERE:
-            return "a web page of another site sent it"
+            return "a web page from another site sent it"
     return ""
 
 

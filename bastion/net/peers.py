@@ -1,8 +1,8 @@
 """The owner of the process at the other end of a loopback connection.
 
 Any local user can connect to a loopback address, and our servers act as their user: the emulators hand out run tokens
-and store job specs that a daemon runs, and the storage proxy decrypts. So the peer's socket must belong to this user or
-root. If the kernel does not tell, only the address protects.
+and store job specs, and the storage proxy decrypts. So the peer's socket must belong to this user or root. If the
+kernel does not answer, only the address protects.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _SOCK_DIAG = 4
 _SOCK_DIAG_BY_FAMILY = 20
 _REQUEST = 1
 _ANY_COOKIE = 0xFFFFFFFF
-# The message's header, then what precedes owner and inode in an answer.
+# The header of a message, then the answer's fields before owner and inode.
 _HEADER_BYTES = 16
 _OWNER_AT = _HEADER_BYTES + 4 + 48 + 12
 _ANSWER_SECONDS = 1.0
@@ -32,24 +32,21 @@ Address = tuple[Any, ...]
 
 
 def is_ours(client: Address, server: Address, *, others: Collection[int] = ()) -> bool:
-    """Whether the client's end of a local connection belongs to this user or root.
+    """Whether the client's end of a local connection belongs to this user, root, or one of `others`.
 
-    Args:
-        client: As `accept` returns it.
-        server: Our end of that connection.
-        others: Further users to accept.
+    `client` is as `accept` returns it, `server` our end.
     """
     try:
         found = _ask_kernel(client, server) or _look_up(client, server)
     except (FileNotFoundError, PermissionError):
         return True
     except OSError:
-        # Out of descriptors, for example: whoever causes that must not get in by it.
+        # Out of descriptors, for example; causing that must not admit a peer.
         return False
     if found is None:
         return False
     owner, inode = found
-    # A closed socket has no inode, and may count as root's, whoever's it was.
+    # A closed socket has no inode, and may show root as its owner.
     return inode != 0 and owner in (os.getuid(), *TRUSTED_UIDS, *others)
 
 
@@ -60,7 +57,7 @@ def _ask_kernel(client: Address, server: Address) -> tuple[int, int] | None:
     """
     identity = struct.pack("!HH16s16s", client[1], server[1], _packed(client), _packed(server))
     identity += struct.pack("=III", 0, _ANY_COOKIE, _ANY_COOKIE)
-    question = struct.pack("=BBBBI", _family(client), socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + identity
+    question = struct.pack("=BBBBI", _address_family(client), socket.IPPROTO_TCP, 0, 0, 0xFFFFFFFF) + identity
     header = struct.pack("=IHHII", _HEADER_BYTES + len(question), _SOCK_DIAG_BY_FAMILY, _REQUEST, 0, 0)
     with contextlib.suppress(OSError), socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, _SOCK_DIAG) as kernel:
         kernel.settimeout(_ANSWER_SECONDS)
@@ -92,8 +89,8 @@ def _hex_port(address: Address) -> str:
 
 
 def _packed(address: Address) -> bytes:
-    return socket.inet_pton(_family(address), address[0])
+    return socket.inet_pton(_address_family(address), address[0])
 
 
-def _family(address: Address) -> int:
+def _address_family(address: Address) -> int:
     return socket.AF_INET6 if ":" in address[0] else socket.AF_INET

@@ -32,7 +32,7 @@ class ServerCertificate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Authority:
-    """A certificate authority: whoever trusts it trusts every server that it signs for."""
+    """A certificate authority; its clients trust every server that it signs for."""
 
     certificate: x509.Certificate
     key: ec.EllipticCurvePrivateKey
@@ -46,13 +46,10 @@ class Authority:
         lifetime: datetime.timedelta,
         only_below: Sequence[str] = (),
     ) -> Authority:
-        """Make a new authority.
+        """Make an authority.
 
-        Args:
-            name: Shown in lists of authorities.
-            now: With a time zone.
-            lifetime: From now.
-            only_below: Domains that limit what clients accept from it. Empty: no limit.
+        `name` is shown in lists of authorities. `now` has a time zone. `only_below` limits the domains that clients
+        accept from it; empty: no limit.
         """
         key = new_key()
         builder = (
@@ -69,7 +66,7 @@ class Authority:
 
     @classmethod
     def from_pem(cls, data: bytes) -> Authority:
-        """Load from `private_pem`; raises ValueError."""
+        """Load from `private_pem`. Raises ValueError."""
         certificate = x509.load_pem_x509_certificate(data)
         return cls(certificate=certificate, key=_key_of(certificate, data))
 
@@ -80,7 +77,6 @@ class Authority:
 
     @property
     def private_pem(self) -> bytes:
-        """Certificate and key."""
         return _pem(self.certificate) + _private_pem(self.key)
 
     def sign(
@@ -92,17 +88,14 @@ class Authority:
         now: datetime.datetime,
         lifetime: datetime.timedelta,
     ) -> ServerCertificate:
-        """Sign a server's certificate.
+        """Sign a server's certificate, which never lives longer than the authority's. Raises ValueError for an invalid
+        host.
 
         Args:
             name: The server's name; at most 64 characters.
             hosts: Its host names (`*.` matches one label) and addresses.
             key: The server's.
             now: With a time zone.
-            lifetime: From now; never longer than the authority's.
-
-        Raises:
-            ValueError: A host is not valid.
         """
         authority_id = x509.SubjectKeyIdentifier.from_public_key(self.key.public_key())
         ends = min(now + lifetime, self.certificate.not_valid_after_utc)
@@ -124,12 +117,12 @@ def new_key() -> ec.EllipticCurvePrivateKey:
 
 
 def server_from_pem(data: bytes, authority: bytes) -> ServerCertificate:
-    """Load a server's `private_pem`; raises ValueError if invalid, or not signed by `authority` (public PEM)."""
+    """Load a server's `private_pem`. Raises ValueError if invalid, or not signed by `authority` (public PEM)."""
     certificate = x509.load_pem_x509_certificate(data)
     try:
         certificate.verify_directly_issued_by(x509.load_pem_x509_certificate(authority))
     except (TypeError, InvalidSignature) as error:
-        raise ValueError("the certificate was signed by somebody else") from error
+        raise ValueError("the certificate is not signed by this authority") from error
     return ServerCertificate(certificate=certificate, key=_key_of(certificate, data))
 
 
@@ -153,9 +146,9 @@ def _key_of(certificate: x509.Certificate, data: bytes) -> ec.EllipticCurvePriva
     try:
         key = serialization.load_pem_private_key(data, password=None)
     except TypeError as error:
-        raise ValueError("the key is locked by a password") from error
+        raise ValueError("the key is protected by a password") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey) or key.public_key() != certificate.public_key():
-        raise ValueError("the key is not the certificate's")
+        raise ValueError("the key does not match the certificate")
     return key
 
 

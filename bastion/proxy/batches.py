@@ -21,9 +21,8 @@ _BARRED = frozenset({Action.BATCH, Action.READ, Action.UPLOAD})
 def answer(call: Call, single: Callable[[Request], Response]) -> Response:
     """Answer a batch; `single` answers one call of any type.
 
-    Raises:
-        Refusal: The batch cannot be read; no call was done.
-        UpstreamUnavailable: A batch that passes through had no answer.
+    Raises Refusal if the batch cannot be read (no call was done), and UpstreamUnavailable if a passed batch has no
+    answer.
     """
     taken = batch.taken_apart(call.request)
     if not any(_concerns(call, _placed(request)) for _, request in taken.requests):
@@ -83,5 +82,5 @@ def _bytes(body: Iterable[bytes] | FileSlice) -> bytes:
     for piece in body:
         collected += piece
         if len(collected) > _ANSWER_MAX_BYTES:
-            raise UpstreamUnavailable(f"one answer in a batch is larger than {_ANSWER_MAX_BYTES} bytes")
+            raise UpstreamUnavailable(f"an answer in the batch is larger than {_ANSWER_MAX_BYTES} bytes")
     return bytes(collected)

@@ -22,7 +22,7 @@ from bastion.storage_wire.query import Query
 from bastion.storage_wire.refusals import Refusal
 
 _DOCUMENT_MAX_BYTES = 4 * 1024 * 1024
-# Headers about the service's own connection. The date is written again; alternative routes would bypass the proxy.
+# Headers of the service's own connection. The proxy writes its own date; alternative routes would bypass it.
 OF_THE_SERVICE = frozenset({"alt-svc", "date"})
 
 
@@ -30,10 +30,8 @@ OF_THE_SERVICE = frozenset({"alt-svc", "date"})
 class Parts:
     """What the handlers of one proxy share; thread-safe.
 
-    Attributes:
-        encrypt: Whether to encrypt new objects in mapped buckets; existing ciphertext is always decrypted.
-        allow_plaintext: Whether plaintext in a mapped bucket may be read.
-        memory: For the buffers of uploads and downloads.
+    `encrypt` is for new objects in mapped buckets; existing ciphertext is always decrypted. `allow_plaintext` lets
+    clients read plaintext in a mapped bucket. `memory` is for the buffers of uploads and downloads.
     """
 
     mapping: KeyMapping
@@ -72,11 +70,7 @@ class Call:
         body: bytes | Iterable[bytes | memoryview] = b"",
         length: int | None = None,
     ) -> Answer:
-        """Send a request to the client's host; defaults are the client's method, target and headers.
-
-        Raises:
-            UpstreamUnavailable: There was no answer.
-        """
+        """Send a request to the client's host, by default as the client sent it. Raises UpstreamUnavailable."""
         return self.parts.upstream.ask(self._asked(method, target, headers, body, length))
 
     def _asked(
@@ -98,18 +92,14 @@ class Call:
         )
 
     def pass_on(self, upstream: Upstream | None = None) -> Response:
-        """Pass the request and its answer through, to `upstream` or by default the service.
-
-        Raises:
-            UpstreamUnavailable: There was no answer.
-        """
+        """Pass the request and its answer through, by default to the service. Raises UpstreamUnavailable."""
         body = self.request.body
         sent: bytes | Iterable[bytes | memoryview] = b"" if body.finished else gathered(body)
         asked = self._asked(None, None, None, sent, body.length)
         return relayed((upstream or self.parts.upstream).ask(asked), self.request)
 
     def pass_on_alone(self) -> Response:
-        """Like `pass_on`, without the body, which the request does not use."""
+        """Like `pass_on`, without the body."""
         return relayed(self.ask(), self.request)
 
 
@@ -121,7 +111,7 @@ def gathered(body: Body) -> Iterator[memoryview]:
 
 
 def origin_form(request: Request) -> str:
-    """`/path?query` of a request, as it was sent."""
+    """`/path?query` of a request, as sent."""
     return f"{request.path}?{request.query}" if request.query else request.path
 
 
@@ -150,8 +140,7 @@ def relayed(answer: Answer, request: Request) -> Response:
 def refused(answer: Answer, request: Request) -> Response:
     """Return an error answer of the service as a response.
 
-    Raises:
-        UpstreamUnavailable: It looks like the object; none of its bytes was authenticated.
+    Raises UpstreamUnavailable if it looks like the object: none of its bytes was authenticated.
     """
     if answer.status < 300:
         answer.close()
@@ -166,7 +155,7 @@ def secured(location: str, request: Request) -> str:
 
 
 class AnswerBody:
-    """An answer's body as it comes; closing it closes the answer."""
+    """The body of an answer, which it owns."""
 
     def __init__(self, answer: Answer) -> None:
         self._answer = answer

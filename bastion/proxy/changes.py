@@ -1,7 +1,7 @@
 """Change an object's attributes as the client asks, and keep its envelope.
 
-An object's metadata holds the only copy of its key: no client may remove or replace our entries. A change that must
-repeat the envelope uses the envelope of the version that was read, and applies to that version only.
+No client may remove or replace our metadata: it holds the only copy of the object's key. A change that repeats the
+envelope applies only to the version that the envelope was read from.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ from bastion.storage_wire.query import Query
 from bastion.storage_wire.refusals import Refusal, invalid
 
 _TRIES = 5
-# Fields of a resource that a client sends back as it got it; true of the plaintext, and read-only for clients.
+# Read-only fields that a client may send back as received; they describe the plaintext.
 _SUMS = ("crc32c", "md5Hash", "size")
 _TAGS = frozenset({"if-match", "if-none-match"})
 _CONDITIONS = ("ifGenerationMatch", "ifGenerationNotMatch", "ifMetagenerationMatch", "ifMetagenerationNotMatch")
 
-# Build the document to send from the client's document, the present resource and its envelope.
+# From the client's document, the present resource and its envelope: the document to send.
 _Sent = Callable[[Json, Json, Envelope], Json]
 
 
 def change(call: Call) -> Response:
-    """Answer PATCH: fields that are not named stay."""
+    """Answer PATCH."""
     document = checked_document(call)
     if "contentEncoding" in document or ("metadata" in document and document["metadata"] is None):
         return _bound(call, document, _patch)
@@ -56,9 +56,7 @@ def checked_document(call: Call) -> Json:
 
 
 def encoded(envelope: Envelope, content_encoding: str) -> Envelope:
-    """Return the envelope with the content encoding that the owner sets; empty: none. Raises Refusal (400) if
-    invalid.
-    """
+    """Return the envelope with this content encoding (empty: none). Raises Refusal (400) if it is invalid."""
     changed = dataclasses.replace(envelope, content_encoding=content_encoding)
     try:
         Envelope.from_metadata(changed.to_metadata())
@@ -110,11 +108,7 @@ def _bound(call: Call, document: Json, make: _Sent) -> Response:
 
 
 def _check_conditions(query: Query, present: dict[str, Any]) -> None:
-    """Check the client's conditions against a version of the object.
-
-    Raises:
-        Refusal: 412 or 304 if a condition fails, 400 if one is not a number.
-    """
+    """Raise Refusal if the client's conditions exclude this version (412 or 304) or are malformed (400)."""
     try:
         generation, metageneration = int(present["generation"]), int(present["metageneration"])
     except (KeyError, TypeError, ValueError) as error:

@@ -1,7 +1,7 @@
 """Copy objects within the service: copy the ciphertext, and wrap its key again for the destination.
 
-The service would copy the source's envelope, which is bound to the source's name, so every copy sends all attributes of
-the destination. A copy between plaintext and ciphertext needs a download and an upload.
+The source's envelope is bound to the source's name, so every copy sends all attributes of the destination. The service
+cannot copy between plaintext and ciphertext.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from bastion.storage_wire.documents import text_field
 from bastion.storage_wire.refusals import Refusal, invalid
 
 _TRIES = 3
-# What a copy inherits unless the client says otherwise; the storage class is the bucket's.
+# What a copy inherits by default. The storage class comes from the bucket.
 _ATTRIBUTES = ("contentType", "contentDisposition", "contentLanguage", "cacheControl", "customTime")
-# A client that sets one of these sets all of them.
+# A client that sets one of these replaces all of them.
 _REPLACING = frozenset({*_ATTRIBUTES, "contentEncoding", "metadata"})
 _CONDITIONS = {
     "ifSourceGenerationMatch": "ifGenerationMatch",
@@ -50,12 +50,8 @@ _TOKEN = "gcsproxy."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Copying:
-    """A requested copy.
-
-    Attributes:
-        source: As stored in the bucket.
-        envelope: The destination's; None if it will be plaintext, like the source.
-        answer: The service's answer about the copy.
+    """A requested copy: the source as stored, the destination's envelope (None for plaintext), and the service's
+    answer.
     """
 
     source: Known
@@ -64,13 +60,12 @@ class _Copying:
 
 
 def copy(call: Call) -> Response:
-    """Answer `copyTo`."""
     copying = _copy(call, _Token())
     return copying if isinstance(copying, Response) else answered_resource(call, copying.answer)
 
 
 def rewrite(call: Call) -> Response:
-    """Answer `rewriteTo`; sizes in the answer are those of the plaintext."""
+    """Answer `rewriteTo`; the sizes in the answer are those of the plaintext."""
     wanted = wanted_of(call)
     copying = _copy(call, _Token.read(call.query.get("rewriteToken")))
     if isinstance(copying, Response):
@@ -136,15 +131,14 @@ def _source(call: Call) -> Json | Response:
 
 
 def _envelope(call: Call, source: Known, token: _Token) -> Envelope | None:
-    """The copy's envelope, the same in all calls of a rewrite; None if it stays plaintext.
+    """The copy's envelope, the same in all calls of a rewrite; None for plaintext.
 
-    Raises:
-        Refusal: As `_moved`, or 400 if the token belongs to another rewrite.
+    Raises Refusal like `_moved`, and with 400 if the token belongs to another rewrite.
     """
     envelope = _moved(call, source)
     begun = token.envelope
     if begun is None or envelope is None:
-        # The service judges a rewrite that did not begin here.
+        # This rewrite did not begin here; the service decides.
         return envelope
     destination = call.route.bucket, call.route.name
     if call.parts.envelopes.open(begun, *destination) != call.parts.envelopes.open(envelope, *destination):
@@ -153,10 +147,9 @@ def _envelope(call: Call, source: Known, token: _Token) -> Envelope | None:
 
 
 def _moved(call: Call, source: Known) -> Envelope | None:
-    """The copy's envelope; None if it stays plaintext.
+    """The copy's envelope; None for plaintext.
 
-    Raises:
-        Refusal: 501 if only one of source and destination is encrypted; 403 if this plaintext must not be read.
+    Raises Refusal: 501 if only one of source and destination is encrypted, 403 if this plaintext must not be read.
     """
     destination = call.route.bucket, call.route.name
     kek = call.parts.mapping.key_for(*destination)
@@ -193,11 +186,9 @@ def _attributes(document: Json, source: Json, envelope: Envelope) -> Json:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Token:
-    """A rewrite in progress: all its calls must send the same envelope, through whichever proxy.
+    """A rewrite in progress: all its calls must send the same envelope, through any proxy.
 
-    Attributes:
-        service: The service's own token; empty at the start.
-        envelope: The destination's, once made.
+    `service` is the service's own token, empty at the start.
     """
 
     service: str = ""
@@ -211,7 +202,7 @@ class _Token:
 
     @classmethod
     def read(cls, text: str) -> _Token:
-        """Parse a token; raise Refusal (400) if the proxy did not issue it."""
+        """Parse a token. Raises Refusal (400) if the proxy did not issue it."""
         if not text.startswith(_TOKEN):
             return cls(service=text)
         try:

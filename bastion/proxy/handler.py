@@ -1,7 +1,7 @@
 """Answer requests to the storage service: choose the handler, and translate errors.
 
-Invariants: a request that names no mapped bucket passes through untouched. Another one is either understood, or refused
-with 501 before its body is read. No failure falls back to plaintext.
+Invariants: a request that names no mapped bucket passes through untouched. Any other is understood, or refused with 501
+before its body is read. No failure falls back to plaintext.
 """
 
 from __future__ import annotations
@@ -42,9 +42,9 @@ _ANSWERS: dict[Action, Callable[[Call], Response]] = {
     Action.XML_UPLOAD: xml_uploads.upload,
     Action.XML_DELETE: Call.pass_on_alone,
 }
-# With encryption off they pass, but an upload that began with encryption must continue, so UPLOAD checks for itself.
+# These pass with encryption off. UPLOAD decides itself, because an upload that began encrypted must continue so.
 _WHOLE_UPLOADS = frozenset({Action.INSERT_EMPTY, Action.XML_UPLOAD})
-# The path names the object, so the mapped prefix can be checked here.
+# The path names the object, so the mapped prefix is checked here.
 _OF_ONE_OBJECT = frozenset(
     {Action.DESCRIBE, Action.READ, Action.CHANGE, Action.REPLACE, Action.XML_READ, Action.XML_UPLOAD}
 )
@@ -95,17 +95,18 @@ def handler(parts: Parts) -> Handler:
 
 
 def _check_passing(call: Call) -> None:
-    """Refuse (501) a pass-through request that could still change a mapped bucket, and (400) one that names a sealed
-    upload: the service identifies an upload by its name alone, whatever the path says.
+    """Refuse a pass-through request that could change a mapped bucket (501) or names a sealed upload (400).
+
+    The service identifies an upload by its name alone, whatever the path says.
     """
     if call.parts.encrypt and any(map(call.parts.mapping.covers, call.route.suspects)):
         raise _not_understood(replace(call.route, why="a path that names an encrypted bucket at another host"))
     if any(map(call.parts.resumables.is_sealed, call.query.all("upload_id"))):
-        raise invalid("This upload was begun for an encrypted bucket; its requests go to that bucket's path.")
+        raise invalid("This upload was started for an encrypted bucket; use that bucket's path.")
 
 
 def _kept_here(response: Response) -> Response:
-    """Return the response; refuse (502) a redirect, which would take plaintext elsewhere or return foreign data."""
+    """Return the response. Refuse (502) a redirect, which could leak plaintext or return foreign data."""
     if response.status in _REDIRECTS and "location" in response.headers:
         response.close()
         raise Refusal(

@@ -1,7 +1,6 @@
 """Object listings, with every item as its owner sees it.
 
-An item that cannot be opened, or a key service that does not answer, must not hide the others: such an item has no
-checksum, and no field that is true of its ciphertext only.
+An item that cannot be opened must not hide the others: it is listed without checksums and ciphertext fields.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ _log = logging.getLogger(__name__)
 
 
 def list_objects(call: Call) -> Response:
-    """Answer a listing of a bucket's objects, or a page of it."""
+    """Answer a listing of a bucket's objects, or one page of it."""
     wanted = wanted_of(call)
     of_items = _of_items(wanted)
     if not wants_changed(of_items):
@@ -63,7 +62,7 @@ def _plain_items(parts: Parts, items: list[Any], *, sums: bool) -> list[Json]:
                 _log.warning("a list shows %r in %s without its checksum: %s", item["name"], item["bucket"], error)
             except (KmsUnavailable, KmsRefused) as error:
                 _log.warning("a list shows objects without their checksums: %s", error)
-                # A key service that does not answer is not asked a thousand times.
+                # Do not ask an unavailable key service for each of a thousand items.
                 sums = isinstance(error, KmsRefused)
         shown.append(_without_sums(parts, item) if plain is None else plain)
     return shown

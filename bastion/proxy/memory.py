@@ -1,7 +1,7 @@
 """The memory budget of all upload and download buffers.
 
-Buffers are large while few are in use, and smaller while many are. So nobody waits for memory that a stalled connection
-holds, and the sum stays within the budget, except for each buffer's minimum.
+Buffers shrink as more are in use. The sum stays within the budget, except for each buffer's minimum, so nobody waits
+for memory that a stalled connection holds.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from bastion.proxy.sealed.segments import SEGMENT_BYTES
 
 # For each process of the proxy.
 BUDGET_BYTES = 64 * 1024 * 1024
-# The C library returns larger buffers to the kernel at once (`freed_memory`), which clears them first.
+# The C library returns larger buffers to the kernel at once (`freed_memory`), and the kernel clears them.
 _MAPPED_BYTES = 1024 * 1024
 
 
@@ -30,8 +30,8 @@ class MemoryBudget:
         return self._free
 
     def borrow(self, *, most: int, least: int, step: int = SEGMENT_BYTES) -> int:
-        """Borrow between `least` and `most` bytes: half of what is free, in steps. Return how many; give them back
-        later.
+        """Borrow half of the free bytes, within `least` and `most`, in steps; return how many. `give_back` returns
+        them.
         """
         with self._lock:
             granted = max(least, min(most, self._free // 2 // step * step))
@@ -44,12 +44,7 @@ class MemoryBudget:
 
 
 class Gathering:
-    """Consecutive sealed segments in reused, borrowed memory; `close` returns it.
-
-    Args:
-        most: Segments that are useful at once.
-        least: Minimum of segments.
-    """
+    """Consecutive sealed segments, `least` to `most`, in reused, borrowed memory; `close` returns the memory."""
 
     def __init__(self, budget: MemoryBudget, *, most: int, least: int) -> None:
         self._budget = budget
@@ -81,7 +76,7 @@ class Gathering:
         self.size = end
 
     def clear(self) -> None:
-        """Start again, with more memory if there was too little."""
+        """Drop the segments; borrow more memory if there was too little."""
         self.size = 0
         if self._borrowed == self._most:
             return

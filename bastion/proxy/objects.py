@@ -1,7 +1,6 @@
-"""A cache of objects' descriptions, so that the next read of an object takes one request.
+"""A cache of objects' descriptions and keys, so that the next read of an object takes one request.
 
-Nothing is answered from memory alone: every read asks the service for the remembered generation, on behalf of the
-client. Outdated entries are found that way and dropped. Objects' keys stay in memory as long as their entries.
+Every read still asks the service for the remembered generation on behalf of the client; that finds outdated entries.
 """
 
 from __future__ import annotations
@@ -26,12 +25,7 @@ _MOST = 4096
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """An object's opened keys.
-
-    Attributes:
-        crc32c: Of the plaintext; None if unknown.
-        size: Bytes of the plaintext, authenticated; None if the envelope lacks it.
-    """
+    """An object's opened keys, with crc32c and authenticated size of the plaintext; None: the envelope lacks it."""
 
     sealing: Sealing = field(repr=False)
     crc32c: int | None
@@ -43,8 +37,7 @@ class Known:
     """One generation of one object.
 
     Attributes:
-        stored_bytes: Size in the bucket.
-        plain_bytes: Size that its owner sees.
+        plain_bytes: The size that its owner sees.
         cache_control: As its owner set it; empty: the service's default.
         envelope: None for plaintext.
         opened: None until its key is needed.
@@ -71,9 +64,8 @@ class Known:
     def of_resource(cls, resource: Mapping[str, Any]) -> Known:
         """Parse a whole `storage#object`.
 
-        Raises:
-            EnvelopeBroken: Somebody changed the envelope or the object's length.
-            UpstreamUnavailable: It is not a valid object.
+        Raises EnvelopeBroken if the envelope or the length was changed, UpstreamUnavailable if it is not a valid
+        object.
         """
         try:
             return cls._of(
@@ -81,7 +73,7 @@ class Known:
                 name=str(resource["name"]),
                 generation=resource["generation"],
                 metageneration=resource["metageneration"],
-                # A service may omit zeros.
+                # The service may omit zeros.
                 stored_bytes=resource.get("size", 0),
                 cache_control=str(resource.get("cacheControl", "")),
                 metadata=resource.get("metadata") or {},
@@ -125,9 +117,7 @@ class Known:
             stored = int(stored_bytes)
             numbers = int(generation), int(metageneration)
         except ValueError as error:
-            raise UpstreamUnavailable(
-                "the service described an object with numbers that are none; try again"
-            ) from error
+            raise UpstreamUnavailable("the service described an object with invalid numbers; try again") from error
         envelope = Envelope.from_metadata(metadata)
         return cls(
             bucket=bucket,
@@ -141,7 +131,7 @@ class Known:
         )
 
     def opening(self, envelopes: Envelopes) -> Known:
-        """The same with `opened`; the object must be encrypted. Raises like `Envelopes.open`."""
+        """A copy with `opened`; the object must be encrypted. Raises like `Envelopes.open`."""
         if self.envelope is None:
             return self
         key = envelopes.open(self.envelope, self.bucket, self.name)
@@ -161,7 +151,7 @@ def _plain_size(stored: int) -> int:
 
 
 class KnownObjects:
-    """The newest known generations of at most `most` objects, in LRU order; thread-safe."""
+    """The newest known generations of up to `most` objects, in LRU order; thread-safe."""
 
     def __init__(self, most: int = _MOST) -> None:
         self._most = most
@@ -176,7 +166,7 @@ class KnownObjects:
             return known
 
     def remember(self, known: Known) -> Known:
-        """Remember an object unless a newer generation is known; return it, opened if it was before."""
+        """Remember an object unless a newer generation is known. Return it, with `opened` if it was remembered."""
         place = known.bucket, known.name
         with self._lock:
             present = self._known.get(place)
@@ -197,11 +187,9 @@ class KnownObjects:
         return known
 
     def opened(self, known: Known, envelopes: Envelopes) -> Known:
-        """Remember an object with `opened`, if encrypted; return it.
+        """Remember an object, with `opened` if it is encrypted; return it.
 
-        Raises:
-            EnvelopeBroken: As `Envelopes.open`, or the object's length contradicts its envelope.
-            KmsUnavailable, KmsRefused: As `Envelopes.open`.
+        Raises like `Envelopes.open`, and EnvelopeBroken if the object's length contradicts its envelope.
         """
         known = self.remember(known)
         if known.envelope is not None and known.opened is None:
@@ -210,7 +198,7 @@ class KnownObjects:
         if size not in (None, known.plain_bytes):
             raise EnvelopeBroken(
                 f"{known.name!r} in {known.bucket} has {known.plain_bytes} bytes, and {size} were stored: somebody "
-                "without the key cut or replaced it"
+                "without the key truncated or replaced it"
             )
         return known
 

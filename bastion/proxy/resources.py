@@ -1,8 +1,7 @@
 """Object resources as their owner sees them: plaintext sizes and checksums, without our metadata.
 
-Every object that is shown is also remembered, so that reading it takes one request. The proxy always requests whole
-resources, because a selection (`fields`) may omit what tells ciphertext from plaintext; it applies the client's
-selection itself.
+Every object that is shown is also remembered. The proxy requests whole resources, because a selection (`fields`) may
+omit what tells ciphertext from plaintext, and applies the client's selection itself.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ Json = dict[str, Any]
 _DOCUMENT_MAX_BYTES = 64 * 1024 * 1024
 # Fields that encryption changes.
 _CHANGED = frozenset({"size", "crc32c", "md5Hash", "metadata", "contentEncoding"})
-# Parameters about an object's bytes, or that would change the answer's format.
+# Parameters that concern an object's bytes or change the answer's format.
 _NOT_FOR_JSON = frozenset({"accept-encoding", "if-range", "range"})
 _OF_DOCUMENTS = frozenset({"content-encoding", "content-type"})
 _NOT_OF_JSON = OF_THE_SERVICE | {"content-encoding", "content-md5", "x-goog-hash"}
@@ -39,10 +38,7 @@ def plain_resource(parts: Parts, resource: Mapping[str, Any], *, sums: bool = Tr
         resource: From the service, with all fields.
         sums: Whether to show checksums, which takes the object's key.
 
-    Raises:
-        EnvelopeBroken: Somebody changed the envelope or the object's length.
-        KmsUnavailable, KmsRefused: Only with `sums`.
-        UpstreamUnavailable: The resource is not a valid object.
+    Raises like `Known.of_resource`; with `sums` also KmsUnavailable and KmsRefused.
     """
     known = Known.of_resource(resource)
     known = parts.objects.opened(known, parts.envelopes) if sums else parts.objects.remember(known)
@@ -58,7 +54,7 @@ def plain_resource(parts: Parts, resource: Mapping[str, Any], *, sums: bool = Tr
 
 
 def without_ours(resource: Mapping[str, Any]) -> Json:
-    """Without our metadata, and fields that are true of the ciphertext only."""
+    """Remove our metadata, and the fields that describe the ciphertext."""
     shown = {name: value for name, value in resource.items() if name not in ("crc32c", "md5Hash", "contentEncoding")}
     if metadata := visible(resource.get("metadata") or {}):
         shown["metadata"] = metadata
@@ -78,11 +74,7 @@ def ask_json(
 ) -> Answer:
     """Request a JSON answer with all fields.
 
-    Args:
-        path: Percent-encoded.
-        query: Raw.
-        document: The body; None for no body.
-        without: Client headers to omit, in lower case.
+    `path` is percent-encoded, `query` raw; `without` has client headers to omit, in lower case.
     """
     without |= _NOT_FOR_JSON if document is not None else _NOT_FOR_JSON | _OF_DOCUMENTS
     headers = end_to_end(call.request.headers, without=without)
@@ -93,7 +85,7 @@ def ask_json(
 
 
 def json_of(answer: Answer) -> Json:
-    """Parse an answer as a JSON object and close it; raise UpstreamUnavailable if that fails."""
+    """Parse an answer as a JSON object and close it. Raises UpstreamUnavailable."""
     try:
         data = answer.read(_DOCUMENT_MAX_BYTES + 1)
         document = json.loads(data) if len(data) <= _DOCUMENT_MAX_BYTES else None
@@ -107,14 +99,14 @@ def json_of(answer: Answer) -> Json:
 
 
 def json_answer(answer: Answer, document: Json, wanted: Projection | None) -> Response:
-    """Return a JSON object in place of the answer's."""
+    """Return the answer with this document as its body."""
     headers = end_to_end(answer.headers, without=_NOT_OF_JSON)
     body = json.dumps(projected(document, wanted), separators=(",", ":")).encode()
     return Response(status=answer.status, reason=answer.reason, headers=headers, body=body)
 
 
 def wanted_of(call: Call) -> Projection | None:
-    """The fields that the client selects; None for all. Raises Refusal (400) if the selection is invalid."""
+    """The fields that the client selects; None: all. Raises Refusal (400) if the selection is invalid."""
     return projection(call.query.get("fields"))
 
 
@@ -130,7 +122,7 @@ def wants_sums(wanted: Projection | None) -> bool:
 
 
 def answered_resource(call: Call, answer: Answer) -> Response:
-    """The answer with its object as the owner sees it; an error answer is passed on."""
+    """The answer with its object as the owner sees it; error answers pass."""
     if answer.status != 200:
         return relayed(answer, call.request)
     try:

@@ -1,7 +1,6 @@
 """Rewrap stored objects with a key's primary version: metadata changes, contents stay.
 
-After a key rotation the old version still opens older objects; once all are rewrapped it can be disabled. An object
-that changes meanwhile is skipped.
+Once all objects are rewrapped, the old version can be disabled. An object that changes meanwhile is skipped.
 """
 
 from __future__ import annotations
@@ -21,11 +20,11 @@ class Rewrapped:
     """Counts of objects.
 
     Attributes:
-        done: Rewrapped (with `dry_run`: to be rewrapped).
+        done: Rewrapped, or to be rewrapped (`dry_run`).
         current: Already under the primary version.
-        plaintext: Not encrypted, although the mapping covers them.
+        plaintext: Not encrypted, although mapped.
         changed: Changed concurrently; run it again.
-        failed: Could not be opened or changed.
+        failed: Not openable or not changeable.
     """
 
     done: int = 0
@@ -45,14 +44,10 @@ def rewrap(
     dry_run: bool = False,
     say: Callable[[str], None],
 ) -> Rewrapped:
-    """Rewrap a bucket, or the objects below a prefix.
+    """Rewrap a bucket, or the objects below a prefix. Call `say` with each object that fails, and why.
 
-    Args:
-        say: Called with each object that fails, and why.
-
-    Raises:
-        KmsUnavailable: The key service does not answer; objects already rewrapped stay so.
-        StoreError: The bucket cannot be listed.
+    Raises KmsUnavailable if the key service does not answer (finished objects stay rewrapped), and StoreError if the
+    bucket cannot be listed.
     """
     counts = Rewrapped()
     for found in objects.list(bucket, prefix):

@@ -1,8 +1,8 @@
 """What a request to the storage service is about: the call, the bucket, the object.
 
-Pure, and unaware of the mapping. A path is split before it is decoded, so that `%2F` in an object's name stays in it. A
-request that cannot be classified with certainty is NOT_UNDERSTOOD; the handler refuses it unless it clearly concerns no
-mapped bucket.
+Pure, and independent of the mapping. A path is split before it is decoded, so that `%2F` in an object's name stays in
+it. A request without a certain meaning is NOT_UNDERSTOOD; the handler refuses it unless it clearly concerns no mapped
+bucket.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ _JSON = "/storage/v1/"
 _UPLOADS = ("/upload/storage/v1/", "/resumable/upload/storage/v1/")
 _DOWNLOADS = "/download/storage/v1/"
 _BATCHES = ("/batch/storage/v1", "/batch")
-# First path segments of the service's other interfaces: never a bucket of the XML API.
+# First path segments of the service's other interfaces; never a bucket.
 _RESERVED = ("storage", "upload", "download", "resumable", "batch", "discovery")
-# XML API query parameters that turn an object read or write into something else.
+# XML API query parameters that change what a read or write does.
 _XML_SUBRESOURCES = (
     "acl", "append", "compose", "cors", "delete", "encryption", "legal-hold", "lifecycle", "partNumber", "restore",
     "retention", "tagging", "torrent", "uploadId", "uploads", "upload_id", "versions",
 )  # fmt: skip
 # Ambiguous when repeated.
 _ONCE = ("alt", "uploadType")
-# Signed URLs: the signature covers the request, so nothing about it may change.
+# Signed URLs: the signature covers the request, so the proxy cannot change it.
 _SIGNED = ("X-Goog-Signature", "X-Amz-Signature", "Signature")
 _SIGNATURES = ("AWS", "GOOG1", "GOOG4")
 _STRANGE_PATH = "this path of the storage service"
-# Wider than the service's bucket names; but `vault%2Fa`, which could be read as a bucket and more, is none.
+# Wider than the service's bucket names, but excludes `vault%2Fa`, which a reader could split.
 _BUCKET = re.compile(r"[A-Za-z0-9._:-]+")
 _PART_OF_BUCKET = re.compile(r"[A-Za-z]{2,}")
 _READING = ("GET", "HEAD", "OPTIONS")
 
 
 class Action(Enum):
-    """What a request wants. PASS: nothing about objects' bytes, sizes or custom metadata."""
+    """What a request wants. PASS: it concerns no object's bytes, size or custom metadata."""
 
     PASS = auto()
     NOT_UNDERSTOOD = auto()
@@ -65,13 +65,12 @@ class Action(Enum):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
     """Attributes:
-    bucket: Decoded; of a copy the destination's. Empty if none is named.
-    name: The object's, decoded; empty if the path has none (an upload's may be in its query or body).
+    bucket: Decoded, the destination of a copy; empty if none is named.
+    name: The object's, decoded; empty if not in the path.
     source: Bucket and name that a copy reads.
-    why: Of NOT_UNDERSTOOD: the unsupported feature, for messages.
-    is_xml: Whether it came through the XML API.
-    suspects: Of a changing request: further names that a service could take for the bucket. Host and path can both
-        name a bucket, and the service decides which counts.
+    why: The unsupported feature, if NOT_UNDERSTOOD.
+    suspects: Other names that a service could take for the bucket of a change, because host and path can both name
+        one.
     """
 
     action: Action
@@ -90,9 +89,7 @@ class Route:
 def route(method: str, authority: str, path: str, query: Query, headers: Headers) -> Route:
     """Classify a request.
 
-    Args:
-        authority: The host, with a port if given, that the client means.
-        path: Percent-encoded, without the query.
+    `authority` is the host that the client means, with a port if given; `path` is percent-encoded, without the query.
     """
     host = authority.rpartition("@")[2].lower().partition(":")[0].rstrip(".")
     if headers.get("Content-Type").lower().startswith("application/grpc"):
@@ -104,7 +101,7 @@ def route(method: str, authority: str, path: str, query: Query, headers: Headers
     try:
         found = _of_json(method, path, query)
         if found is not None and (bucket := bucket_in(host)):
-            # At such a host it is an object's name; a reader that takes it for a call must not be served.
+            # At a bucket's host this is an object's name, but a reader could take it for a call.
             found = _refused(found, "a path of the JSON API at a bucket's own host", source=(bucket, ""))
         if found is None:
             found = _of_others(method, host, path, query, headers)
@@ -132,7 +129,6 @@ def _refused(found: Route, why: str, *, source: tuple[str, str] | None = None) -
 
 
 def _of_json(method: str, path: str, query: Query) -> Route | None:
-    """A call of the JSON API, or None."""
     if path.rstrip("/") in _BATCHES:
         return Route(action=Action.BATCH)
     for prefix in _UPLOADS:
@@ -210,7 +206,7 @@ def _call(method: str, segments: list[str], query: Query) -> Route:
         case ["b"] | ["b", ""] | ["projects", *_]:
             return Route(action=Action.PASS)
         case _:
-            # With empty segments merged or `%2F` decoded, it could be any of the above.
+            # A reader that merges empty segments or decodes `%2F` could take it for any of the above.
             return Route(action=Action.NOT_UNDERSTOOD, why="this path of the JSON API")
 
 
@@ -235,13 +231,12 @@ def _of_others(method: str, host: str, path: str, query: Query, headers: Headers
 
 
 def _readings(path: str) -> tuple[str, str]:
-    """A path decoded once and twice."""
     once = unquote(path)
     return once, unquote(once)
 
 
 def _suspects(path: str) -> tuple[str, ...]:
-    """The segments of a path that some reader could take for the bucket: the first, and what follows a `b`."""
+    """The segments of a path that some reader could take for the bucket: the first, and any after a `b`."""
     names = [re.findall(r"[A-Za-z0-9._:-]*[A-Za-z0-9_]", text.lower()) for text in _readings(path)]
     found = [name for segments in names for before, name in itertools.pairwise(["b", *segments]) if before == "b"]
     return tuple(dict.fromkeys(found))

@@ -1,8 +1,6 @@
-"""The proxy's settings from the environment: which objects are encrypted under which key, and all addresses and
-folders.
+"""The proxy's settings from the environment: which objects are encrypted under which key, addresses, folders. Pure.
 
-Pure. Malformed values are refused: a proxy that misreads its mapping would store plaintext. An empty variable counts as
-unset.
+Malformed values are refused: a proxy that misreads its mapping would store plaintext. An empty variable is unset.
 """
 
 from __future__ import annotations
@@ -37,22 +35,19 @@ _PORT_MAX = 65535
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProxySettings:
-    """The proxy's settings.
+    """The proxy's settings; None: not set.
 
     Attributes:
-        mapping: What is encrypted, and under which keys.
         former_keys: Keys of existing objects that the mapping no longer names.
         encrypt: Whether to encrypt new objects; existing ciphertext is always decrypted.
         allow_plaintext: Whether to show plaintext where ciphertext belongs; always if `encrypt` is off.
-        cert_path: Folder for the public certificate; None: not set.
+        cert_path: Folder for the public certificate.
         debug: Whether to log more; never bodies, tokens or signed URLs.
         listen: Host and port; port 0: any.
-        kms: Which key service.
         keyring: The file with the keys; set exactly if `kms` is `local`.
-        state_path: The proxy's own folder, for the authority's private key and unfinished uploads; None: not set.
+        state_path: The private folder for the authority's key and unfinished uploads.
         users: User ids that may use it, besides its own user and root; None: every local user.
-        processes: Number of serving processes; None: not set.
-        upstream: `http(s)://host:port` instead of the storage hosts; None: the real ones.
+        upstream: `http(s)://host:port` instead of the storage hosts.
     """
 
     mapping: KeyMapping
@@ -158,7 +153,7 @@ def _listen(text: str) -> tuple[str, int]:
 
 
 def _upstream(text: str) -> str:
-    # The text is not repeated: it may hold a password.
+    # The message omits the text, which may hold a password.
     problem = Refused(f"{UPSTREAM} is malformed; use http://HOST:PORT or https://HOST:PORT")
     try:
         parts = urlsplit(text)

@@ -172,7 +172,7 @@ def test_more_processes_than_there_are_descriptors_for_are_an_error_that_says_so
     with begun(tmp_path, PROGRAM, limit=limit, GCS_PROXY_PROCESSES="64") as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert said.splitlines()[-1].startswith("64 processes of the proxy cannot be started (Too many open files);")
+    assert said.splitlines()[-1].startswith("cannot start 64 processes of the proxy (Too many open files);")
     assert "Traceback" not in said
 
 
@@ -186,7 +186,7 @@ def test_threads_that_cannot_be_started_are_an_error_that_says_so(tmp_path: Path
     with begun(tmp_path, wants_much, limit=limit) as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 1
-    assert said.startswith("2 processes of the proxy cannot be started (can't start new thread); raise the limits")
+    assert said.startswith("cannot start 2 processes of the proxy (can't start new thread); raise the limits")
 
 
 def test_a_disk_that_takes_no_key_is_an_error_that_says_so(tmp_path: Path) -> None:
@@ -196,7 +196,7 @@ def test_a_disk_that_takes_no_key_is_an_error_that_says_so(tmp_path: Path) -> No
     with begun(tmp_path, PROGRAM, limit=limit) as process:
         _, said = process.communicate(timeout=60)
     assert process.returncode == 64
-    assert said.startswith("the proxy's key cannot be kept in ")
+    assert said.startswith("cannot store the proxy's key in ")
     assert list((tmp_path / "state" / "authority").iterdir()) == []
 
 

@@ -43,7 +43,7 @@ def test_nobody_but_its_user_is_let_in_and_the_log_says_so(tmp_path: Path) -> No
     with attacked(tmp_path) as proxy:
         proxy.requests().put(f"https://{HOST}/vault/a", data=MARK, timeout=20)
         assert said_to(NOBODY, proxy) == ""
-        assert "another user's, or it cannot be told whose" in proxy.log.read_text()
+        assert "its owner is another user, or unknown" in proxy.log.read_text()
         assert said_to(0, proxy).startswith("HTTP/1.1 200")
         assert proxy.requests().get(f"https://{HOST}/vault/a", timeout=20).content == MARK
 

@@ -1,6 +1,6 @@
 """`python -m bastion.emulators.gcs --dir=DIR`: the storage endpoint as a program.
 
-SIGTERM and SIGINT end it in order; after SIGKILL the next one finds everything that was acknowledged.
+SIGTERM and SIGINT end it in order. After SIGKILL the next one has everything that was acknowledged.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ def main(argv: list[str] | None = None) -> int:
     )
     parser.add_argument("--dir", type=Path, required=True, help="every direct subfolder is a bucket")
     parser.add_argument("--port", type=int, default=0, help="HTTP port on 127.0.0.1 (default: the last one, or any)")
-    parser.add_argument("--https-port", "--https_port", type=int, help="serve HTTPS, too; 0: the last port, or any")
+    parser.add_argument("--https-port", "--https_port", type=int, help="serve HTTPS, too; 0: the last one, or any")
     parser.add_argument("--bucket", action="append", default=[], help="make this bucket if it is missing; repeatable")
     parser.add_argument("--fault", action="append", default=[], help="like 503,method=POST,percent=5; repeatable")
-    parser.add_argument("--fault-seed", "--fault_seed", type=int, default=0, help="decides what percents hit")
+    parser.add_argument("--fault-seed", "--fault_seed", type=int, default=0, help="seed of the faults with percent")
     parser.add_argument(
         "--writes-per-object-second",
         "--writes_per_object_second",
         type=float,
         default=0.0,
-        help="answer 429 to more changes of one object (default: any number)",
+        help="answer 429 to more changes of one object per second (default: no limit)",
     )
-    parser.add_argument("--fsync", action="store_true", help="what was acknowledged survives a power cut")
+    parser.add_argument("--fsync", action="store_true", help="acknowledged data survives a power cut")
     parser.add_argument(
         "--allowed-host",
         "--allowed_host",

@@ -1,7 +1,7 @@
 """The address of a running storage endpoint, for clients.
 
-Imports little: the CLI and the wiring read it. An endpoint keeps its own files in `.endpoint` in the folder of its
-buckets; no bucket can have that name.
+The CLI and the wiring import this, so it imports little. An endpoint keeps its own files in `.endpoint` in the folder
+of its buckets; no bucket can have that name.
 """
 
 from __future__ import annotations
@@ -24,7 +24,6 @@ class StorageAddress:
         url: `http://127.0.0.1:PORT`.
         https_url: The same over TLS; empty if not served.
         ca_file: The authority that clients of `https_url` must trust.
-        process: The endpoint itself.
     """
 
     url: str

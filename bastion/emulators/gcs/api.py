@@ -81,5 +81,5 @@ def is_json(request: Request) -> bool:
 
 
 def scheme_of(request: Request) -> str:
-    """The scheme that the client uses; a TLS terminator in front tells it."""
+    """The scheme that the client uses, or that a TLS terminator reports."""
     return "https" if request.secure or request.headers.get("X-Forwarded-Proto").lower() == "https" else "http"

@@ -1,6 +1,6 @@
 """Folders as buckets: every direct subfolder with a valid bucket name.
 
-Caches only checksums: creating or removing a folder creates or removes a bucket.
+Creating or removing a folder creates or removes a bucket; only checksums are cached.
 """
 
 from __future__ import annotations
@@ -53,7 +53,6 @@ class Buckets:
         self.sweep()
 
     def names(self) -> list[str]:
-        """The names of all buckets, sorted."""
         folder = str(self._folder)
         with explained("listing", folder, "read permission on it"), os.scandir(folder) as entries:
             return sorted(
@@ -61,7 +60,7 @@ class Buckets:
             )
 
     def open(self, name: str) -> Bucket:
-        """Open a bucket; raise NoSuchBucket."""
+        """Open a bucket. Raises NoSuchBucket."""
         path = self._folder / name
         try:
             is_there = is_bucket_name(name) and stat.S_ISDIR(path.lstat().st_mode)
@@ -79,48 +78,43 @@ class Buckets:
         )
 
     def create(self, name: str) -> Bucket:
-        """Create a bucket.
-
-        Raises:
-            BucketExists: A folder (or anything else) has that name.
-            InvalidRequest: The name is not valid.
-        """
+        """Create a bucket. Raises BucketExists if the name is taken, InvalidRequest if it is not valid."""
         check_bucket_name(name)
         with explained("creating", str(self._folder / name), "write permission on the folder above it"):
             try:
                 (self._folder / name).mkdir(mode=files.FOLDER_MODE)
             except FileExistsError as error:
-                raise BucketExists(f"the bucket {name} exists") from error
+                raise BucketExists(f"the bucket {name} already exists") from error
         return self.open(name)
 
     def delete(self, name: str) -> None:
-        """Delete a bucket; raise NoSuchBucket or BucketNotEmpty."""
+        """Delete a bucket. Raises NoSuchBucket or BucketNotEmpty."""
         bucket = self.open(name)
         aside = self._folder / f"{_DELETED_PREFIX}{secrets.token_hex(8)}"
         with bucket.locked_wholly():
             stranger = _first_file(bucket.path)
             if stranger:
-                raise BucketNotEmpty(f"there is {stranger!r} in the bucket {name}")
-            # The rename ends the bucket atomically; the next start finishes an interrupted deletion.
+                raise BucketNotEmpty(f"the bucket {name} contains {stranger!r}")
+            # The rename deletes the bucket atomically; the next start finishes an interrupted deletion.
             bucket.path.rename(aside)
         shutil.rmtree(aside, ignore_errors=True)
 
     def sweep(self) -> None:
-        """Remove temporary files of dead writers, and sidecars of objects that others replaced."""
+        """Remove temporary files of writers that died, and sidecars of objects that others replaced."""
         for orphan in self._folder.glob(f"{_DELETED_PREFIX}*"):
             shutil.rmtree(orphan, ignore_errors=True)
         for name in self.names():
-            # A reader without write access leaves them to others.
+            # Without write access, leave them.
             with contextlib.suppress(StoreError, NoSuchBucket, OSError):
                 self.open(name).sweep(before_ns=time.time_ns() - _ORPHAN_NS)
 
 
 def _first_file(root: Path) -> str:
-    """A file in a bucket's folder that is not ours; empty if none."""
+    """A file in a bucket's folder that is not ours, or an empty string."""
     for above, folders, names in os.walk(root):
         if Path(above) == root and HIDDEN_FOLDER in folders:
             folders.remove(HIDDEN_FOLDER)
-            # Objects that cannot be files are here, between our folders. A key alone is not an object.
+            # Objects that cannot be files are here, between our folders.
             hidden = (root / HIDDEN_FOLDER).iterdir()
             names += [path.name for path in hidden if path.is_file() and path.suffix != KEY_SUFFIX]
         names += [folder for folder in folders if (Path(above) / folder).is_symlink()]

@@ -24,8 +24,7 @@ _DOCUMENT_MAX_BYTES = 4 * 1024 * 1024
 class Call:
     """A request to the endpoint.
 
-    Attributes:
-        base: Scheme and authority as the client sees them; links and session addresses begin with it.
+    `base` is scheme and authority as the client sees them; links and session addresses begin with it.
     """
 
     request: Request
@@ -41,7 +40,7 @@ class Call:
         return json_document(self.small_body())
 
     def small_body(self) -> bytes:
-        """The body of a request with a description, not an object."""
+        """The body of a request that describes something; an object's bytes may be larger."""
         body = self.request.body.read(_DOCUMENT_MAX_BYTES + 1)
         if len(body) > _DOCUMENT_MAX_BYTES:
             raise Refusal(413, "uploadTooLarge", f"The body is larger than {_DOCUMENT_MAX_BYTES} bytes.")

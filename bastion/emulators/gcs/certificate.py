@@ -1,7 +1,7 @@
 """The endpoint's TLS certificate for this machine and the storage hosts, from an authority of its own.
 
 The authority's key is discarded after one signature: `ca.pem` vouches for this endpoint only. Both files survive
-restarts, so that clients need them once; they are renewed before they expire, or if they do not match.
+restarts; they are renewed before they expire, or if they do not match.
 """
 
 from __future__ import annotations
@@ -28,11 +28,9 @@ _RENEWAL = datetime.timedelta(days=30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServerIdentity:
-    """The files of a TLS server.
+    """The files of a TLS server: the authority's certificate for clients, and the server's certificate with its key.
 
-    Attributes:
-        ca_file: PEM of the authority, for clients.
-        server_file: PEM of the certificate and its key, readable by this user only.
+    Only this user can read the key.
     """
 
     ca_file: Path

@@ -19,12 +19,7 @@ _KNOWN_MAX = 65_536
 
 
 class Sums:
-    """Running checksums.
-
-    Attributes:
-        size: Bytes so far.
-        crc32c: Of these bytes.
-    """
+    """Running checksums of `size` bytes so far."""
 
     __slots__ = ("_md5", "crc32c", "size")
 
@@ -84,7 +79,6 @@ def _product(left: int, right: int) -> int:
 
 
 def _power_of_x(exponent: int) -> int:
-    """That power of x modulo the polynomial."""
     power, square = _ONE, _ONE >> 1
     while exponent:
         if exponent & 1:
@@ -95,14 +89,13 @@ def _power_of_x(exponent: int) -> int:
 
 
 class KnownChecksums:
-    """A cache of CRC32Cs of files without sidecars, in LRU order, so that gigabytes are read once."""
+    """A cache of CRC32Cs of files without sidecars, in LRU order, so that large files are read once."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._known: OrderedDict[tuple[int, int, int], int] = OrderedDict()
 
     def get(self, status: os.stat_result) -> int | None:
-        """The cached value of the file with that status."""
         key = _identity(status)
         with self._lock:
             crc32c = self._known.get(key)

@@ -12,19 +12,15 @@ from bastion.storage_wire.refusals import Refusal, as_json, as_xml
 
 _log = logging.getLogger(__name__)
 
-# Names of the real service: clients use them over TLS, through a proxy, or by /etc/hosts. Google owns them, so no
-# stranger's page has one.
+# Names of the real service, which clients use over TLS, through a proxy, or by /etc/hosts. Google owns them, so no
+# foreign page has one.
 SERVICE_HOSTS = ("*.googleapis.com",)
 
 Handler = Callable[[Request], Response]
 
 
 def without_web_pages(answer: Handler, hosts: Collection[str]) -> Handler:
-    """Wrap a handler: refuse requests of web pages, and for unknown host names, with 403.
-
-    Args:
-        hosts: Names that the operator allows; see `bastion.net.cross_site.refusal`.
-    """
+    """Wrap a handler: refuse requests of web pages, and for unknown host names, with 403; `hosts` are known."""
     known = frozenset((*SERVICE_HOSTS, *(host.lower().rstrip(".") for host in hosts)))
 
     def guarded(request: Request) -> Response:
@@ -33,7 +29,7 @@ def without_web_pages(answer: Handler, hosts: Collection[str]) -> Handler:
         if not why:
             return _harmless(answer(request)) if "Sec-Fetch-Site" in request.headers else answer(request)
         _log.warning("refused %s %s: %s", request.method, request.path, why)
-        message = f"Refused: {why}. The storage endpoint serves programs; for another host name use --allowed_host."
+        message = f"Refused: {why}. To allow another host name, use --allowed_host."
         return (as_json if is_json(request) else as_xml)(Refusal(403, "forbidden", message, code="AccessDenied"))
 
     return guarded

@@ -24,8 +24,7 @@ class FaultRule(BaseModel):
         fault: A status, answered without effect; `lost-reply` (takes effect, then the connection ends without an
             answer); `reset` (the connection is reset without effect); `reset-body` (in the middle of the answer's
             body); `stall` (waits first); `slow` (both bodies are slow).
-        method: `POST`; empty: any.
-        path: Regular expression, searched for in the raw path and query; empty: any.
+        path: Regular expression, searched for in the raw path and query.
         percent: Probability that a matching request is hit.
         nth: `3` or `3-5`: only these of the matching requests, counted from 1; empty: all.
         times: Maximum number of hits; None: no limit.
@@ -59,19 +58,19 @@ class FaultRule(BaseModel):
         try:
             re.compile(value)
         except re.error as error:
-            raise ValueError(f"it is not a regular expression: {error}") from error
+            raise ValueError(f"not a valid regular expression: {error}") from error
         return value
 
     @model_validator(mode="after")
     def _is_possible(self) -> FaultRule:
         if not 0 < self.percent <= 100:
-            raise ValueError("percent lies above 0 and up to 100")
+            raise ValueError("percent must be above 0 and at most 100")
         if self.nth and (not re.fullmatch(r"[1-9]\d{0,8}(-[1-9]\d{0,8})?", self.nth) or self.span[0] > self.span[1]):
-            raise ValueError("nth is a number from 1, like 3, or two, like 3-5")
+            raise ValueError("nth must be a number from 1 or a range, like 3 or 3-5")
         if not 0 <= self.seconds <= 3600:
-            raise ValueError("seconds lies between 0 and 3600")
+            raise ValueError("seconds must be between 0 and 3600")
         if self.rate < 1 or (self.times is not None and self.times < 1) or (self.after is not None and self.after < 0):
-            raise ValueError("rate and times begin at 1, after at 0")
+            raise ValueError("rate and times must be at least 1, and after at least 0")
         return self
 
     @property
@@ -86,12 +85,15 @@ _FIELDS = "|".join(FaultRule.model_fields)
 
 
 def parse_flag(text: str) -> FaultRule:
-    """Parse `FAULT[,FIELD=VALUE...]`; a comma in a path is part of it unless a field's name follows. Raises Refused."""
+    """Parse `FAULT[,FIELD=VALUE...]`. Raises Refused.
+
+    A comma in a path is part of it unless a field's name follows.
+    """
     fault, *assignments = re.split(rf",(?=(?:{_FIELDS})=)", text)
     if "," in fault:  # the fault itself has no field name
         fault, wrong = fault.split(",", 1)
         names = ", ".join(name for name in FaultRule.model_fields if name != "fault")
-        raise Refused(f"--fault={text}: {wrong!r} is no FIELD=VALUE; the fields are {names}")
+        raise Refused(f"--fault={text}: {wrong!r} is not FIELD=VALUE; the fields are {names}")
     document = {"fault": fault, **dict(assignment.split("=", 1) for assignment in assignments)}
     try:
         return FaultRule.model_validate(document)
@@ -106,7 +108,7 @@ def parse_json(data: bytes) -> list[FaultRule]:
     except ValidationError as error:
         raise Refused(f"{_first_problem(error)}; send a list of rules") from error
     if len(rules) > _RULES_MAX:
-        raise Refused(f"{len(rules)} rules are more than {_RULES_MAX}; join some")
+        raise Refused(f"{len(rules)} rules; the maximum is {_RULES_MAX}")
     return rules
 
 

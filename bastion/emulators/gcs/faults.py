@@ -1,7 +1,6 @@
 """Faults on demand: a wrapper of the endpoint's handler that breaks requests by rule and by seed.
 
-`GET`, `PUT` and `DELETE` of `/_emulator/faults` show, replace and remove the rules of a running endpoint; that path is
-never hit.
+`GET`, `PUT` and `DELETE` of `/_emulator/faults` show, replace and remove the rules; that path is never hit.
 
 Invariants: the first rule that hits a request decides; later rules do not count it. Hits depend only on the seed, the
 rule and its position, never on time or threads.
@@ -58,7 +57,7 @@ class _Armed:
         if rule.path and not self._path.search(f"{request.path}?{request.query}" if request.query else request.path):
             return False
         self.matched += 1
-        # Drawn for every match, so that `nth` and `times` do not change later draws.
+        # Draw for every match, so that `nth` and `times` do not change later draws.
         drawn = self._random.random() * 100 < rule.percent
         first, last = rule.span
         if not drawn or not first <= self.matched <= last or (rule.times is not None and self.hit >= rule.times):
@@ -68,12 +67,9 @@ class _Armed:
 
 
 class Faults:
-    """The rules of one endpoint.
+    """The rules of one endpoint, in order of precedence; `seed` decides what `percent` hits.
 
-    Args:
-        rules: In order of precedence.
-        seed: Decides what `percent` hits.
-        wait: Waits that many seconds; default: really, until `close`.
+    `wait` waits that many seconds; by default really, until `close`.
     """
 
     def __init__(
@@ -97,8 +93,6 @@ class Faults:
         self._closed.set()
 
     def wrap(self, handler: Handler) -> Handler:
-        """Wrap a handler with the faults."""
-
         def answer(request: Request) -> Response:
             if request.path == FAULTS_PATH:
                 return self._administer(request)
@@ -150,7 +144,11 @@ class Faults:
             case "DELETE":
                 self.replace(())
             case _:
-                return as_json(Refusal(405, "methodNotAllowed", "GET shows the faults, PUT replaces, DELETE ends them"))
+                return as_json(
+                    Refusal(
+                        405, "methodNotAllowed", "use GET to show the faults, PUT to replace and DELETE to remove them"
+                    )
+                )
         return Response(
             status=200,
             headers=Headers([("Content-Type", "application/json; charset=UTF-8")]),
@@ -185,7 +183,7 @@ class _SlowBody(Body):
 
 
 class _Altered:
-    """Replaces a response's pieces; closes the original."""
+    """A response's body with other pieces; closes the original."""
 
     def __init__(self, original: Response, pieces: Iterator[bytes]) -> None:
         self._original = original

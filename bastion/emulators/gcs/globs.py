@@ -1,6 +1,6 @@
 """Patterns of object names (`matchGlob`): `*` and `?` match within slashes, `**` across; sets and alternatives.
 
-Uses an automaton, not Python's `re`, which backtracks: a glob with a few stars could block everybody for minutes.
+Uses an automaton, because Python's `re` backtracks: a glob with a few stars could block the endpoint for minutes.
 """
 
 from __future__ import annotations
@@ -29,18 +29,15 @@ def _no_slash(character: str) -> bool:
 
 
 class Glob:
-    """A parsed pattern.
+    """A parsed pattern. Raises InvalidRequest if a bracket is not closed, or the pattern is too long.
 
     A program of steps: each takes one character and continues with the next step, or takes none and continues with all
     steps that it names. The step after the last is the end.
-
-    Raises:
-        InvalidRequest: A bracket is not closed, or the pattern is too long.
     """
 
     def __init__(self, glob: str) -> None:
         if len(glob) > _GLOB_MAX_CHARS:
-            raise InvalidRequest(f"A glob of {len(glob)} characters; {_GLOB_MAX_CHARS} are the most.")
+            raise InvalidRequest(f"The glob has {len(glob)} characters; the maximum is {_GLOB_MAX_CHARS}.")
         self._steps: list[_Takes | list[int]] = []
         self._read(glob)
         self._start = self._reached([0])
@@ -126,7 +123,6 @@ class Glob:
 
 @lru_cache(maxsize=256)
 def compiled(glob: str) -> Glob:
-    """`Glob`, cached."""
     return Glob(glob)
 
 

@@ -1,5 +1,6 @@
-"""Dispatch a request to a method of the JSON API. A path is split before it is decoded: `%2F` stays in an object's
-name.
+"""Dispatch a request to a method of the JSON API.
+
+A path is split before it is decoded: `%2F` stays in an object's name.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def is_media(call: Call) -> bool:
 
 
 def answer(call: Call) -> Response:
-    """Answer a request; raises Refusal or StorageError."""
+    """Answer a request. Raises Refusal or StorageError."""
     path = call.request.path
     for prefix in UPLOAD_PREFIXES:
         if path.startswith(prefix):

@@ -1,5 +1,6 @@
-"""Bucket and project methods of the JSON API. A bucket has no settings: a client's settings are accepted and
-dropped.
+"""Bucket and project methods of the JSON API.
+
+A bucket has no settings: a client's settings are accepted and dropped.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ def one_bucket(call: Call, name: str) -> Response:
     match call.method:
         case "GET" | "HEAD":
             if call.parameters.flag("softDeleted"):
-                raise NoSuchBucket(f"{name}: no deleted bucket is kept here")
+                raise NoSuchBucket(f"{name}: this endpoint does not keep deleted buckets")
             return call.answer(bucket_json(name, call.base))
         case "PATCH" | "PUT":
             call.document()

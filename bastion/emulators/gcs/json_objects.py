@@ -53,7 +53,6 @@ def _get(call: Call, bucket: str, name: str) -> Response:
 
 
 def get_media(call: Call, bucket: str, name: str) -> Response:
-    """The object's bytes."""
     _check_live(call, bucket, name)
     opened = call.buckets.open(bucket).open(name, generation=call.parameters.number("generation"))
     try:
@@ -68,7 +67,7 @@ def _check_live(call: Call, bucket: str, name: str) -> None:
     """Refuse reads of soft-deleted objects, which this endpoint does not keep."""
     if call.parameters.flag("softDeleted"):
         call.buckets.open(bucket)
-        raise NoSuchObject(f"No such object: {bucket}/{name}: no deleted object is kept here")
+        raise NoSuchObject(f"No such object: {bucket}/{name}: this endpoint does not keep deleted objects")
 
 
 def _check_reading(call: Call, resource: ObjectResource) -> None:
@@ -113,7 +112,6 @@ def list_objects(call: Call, bucket: str) -> Response:
 
 
 def _check_delimiter(parameters: Parameters) -> None:
-    """Check the delimiter against parameters that allow only a slash."""
     delimiter = parameters.get("delimiter")
     if parameters.get("matchGlob") and delimiter not in ("", "/"):
         raise invalid("A listing with matchGlob must have the delimiter '/' or none.")
@@ -132,7 +130,7 @@ def compose(call: Call, bucket: str, name: str) -> Response:
     document = call.document()
     given = document.get("sourceObjects")
     if not isinstance(given, list) or not given:
-        raise Refusal(400, "required", "Required: sourceObjects names the components to compose.")
+        raise Refusal(400, "required", "Required: sourceObjects, the components to compose.")
     if len(given) > _COMPOSE_MAX:
         raise invalid(f"The number of source components provided ({len(given)}) exceeds the maximum ({_COMPOSE_MAX})")
     destination = document.get("destination") or {}
@@ -149,7 +147,7 @@ def compose(call: Call, bucket: str, name: str) -> Response:
 
 def _source(item: object) -> Source:
     if not isinstance(item, dict) or not isinstance(item.get("name"), str) or not item["name"]:
-        raise Refusal(400, "required", "Required: every source object has a name.")
+        raise Refusal(400, "required", "Required: a name for every source object.")
     demanded = item.get("objectPreconditions") or {}
     if not isinstance(demanded, dict):
         raise invalid("The value of objectPreconditions must be an object.")
@@ -211,8 +209,7 @@ def move_to(call: Call, bucket: str, source: str, name: str) -> Response:
 def rewrite_to(call: Call, source: tuple[str, str], destination: tuple[str, str]) -> Response:
     """Answer `POST /b/B/o/O/rewriteTo/b/B/o/O`.
 
-    One call copies everything. With `maxBytesRewrittenPerCall` the answers count like the service's, the token names
-    the generation, and the last call copies.
+    One call copies everything. With `maxBytesRewrittenPerCall` the last call does, after answers like the service's.
     """
     document = call.document()
     parameters = call.parameters
@@ -255,7 +252,7 @@ def _rewritten_so_far(token: str, source: ObjectResource) -> int:
     try:
         generation, rewritten = json.loads(base64.urlsafe_b64decode(token.encode()))
     except (ValueError, TypeError, RecursionError) as error:
-        raise invalid("The rewriteToken is not one that this endpoint gave.") from error
+        raise invalid("The rewriteToken is not valid.") from error
     if generation != source.generation or not isinstance(rewritten, int):
         raise invalid("The rewriteToken belongs to another generation of the source.")
     return rewritten

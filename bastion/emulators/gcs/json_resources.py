@@ -99,12 +99,7 @@ _SHOWN: dict[str, Callable[[ObjectResource, str], Any]] = {
 
 
 def object_json(resource: ObjectResource, base: str, only: Collection[str] | None = None) -> Json:
-    """An object as `storage#object`.
-
-    Args:
-        base: Scheme and authority of the links, which clients follow.
-        only: The wanted fields; None: all.
-    """
+    """An object as `storage#object`; `base` begins its links, `only` selects fields (None: all)."""
     document: Json = {
         name: value
         for name, show in _SHOWN.items()
@@ -143,12 +138,7 @@ def bucket_json(name: str, base: str) -> Json:
 
 
 def attributes_of(document: Json, *, content_type: str = "", content_encoding: str = "") -> Attributes:
-    """The attributes that a request's resource sets; read-only fields are ignored.
-
-    Args:
-        content_type: Default for the resource's.
-        content_encoding: Default for the resource's.
-    """
+    """The attributes that a request's resource sets, with defaults; read-only fields are ignored."""
     values = {attribute: text_field(document, name) for name, attribute in WRITABLE.items() if name in document}
     values["content_type"] = values.get("content_type") or content_type
     values["content_encoding"] = values.get("content_encoding") or content_encoding

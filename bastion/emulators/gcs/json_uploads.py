@@ -1,6 +1,6 @@
 """`objects.insert` of the JSON API: media, multipart and resumable uploads.
 
-Nothing is visible before the last byte has arrived, and all declared checksums and preconditions hold.
+An object is visible only when its last byte has arrived and all declared checksums and preconditions hold.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def upload(call: Call, bucket_name: str) -> Response:
         case "resumable":
             return _begin(call, bucket_name)
         case other:
-            raise invalid(f"Invalid upload type {other[:80]!r}: media, multipart and resumable are served.")
+            raise invalid(f"Invalid upload type {other[:80]!r}; use media, multipart or resumable.")
 
 
 def insert_without_media(call: Call, bucket_name: str) -> Response:

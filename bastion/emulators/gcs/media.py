@@ -1,6 +1,4 @@
-"""An object's bytes as a response for both APIs: whole, a range, or decompressed; with the headers that clients
-need.
-"""
+"""An object's bytes as a response for both APIs: whole, a range, or decompressed; with headers."""
 
 from __future__ import annotations
 
@@ -73,13 +71,9 @@ def add_custom_metadata(headers: Headers, attributes: Attributes) -> None:
 
 
 def download(request: Request, opened: OpenObject, headers: Headers) -> Response:
-    """Respond with the bytes of an open object, which the response then owns.
+    """Respond with the bytes of an open object, which the response then owns; completes `headers`.
 
-    Args:
-        headers: Completed here.
-
-    Raises:
-        Refusal: 416; the caller still closes the object.
+    Raises Refusal (416); the caller then still closes the object.
     """
     resource = opened.resource
     attributes = resource.attributes

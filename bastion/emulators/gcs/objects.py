@@ -46,12 +46,7 @@ BeforeChange = Callable[[str, str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Source:
-    """One source of a composite object.
-
-    Attributes:
-        generation: The wanted one; None: the live one.
-        generation_match: Required live generation; None: any.
-    """
+    """One source of a composite object, with its wanted generation and a precondition; None: any."""
 
     name: str
     generation: int | None = None
@@ -62,10 +57,9 @@ class Bucket:
     """One bucket; thread-safe and process-safe.
 
     Args:
-        path: Its folder.
         checksums: Of files without a sidecar; shared by all buckets.
         fsync: Whether a mutation survives a power cut.
-        before_change: Called with bucket and object before a change whose preconditions hold; may raise to prevent it.
+        before_change: As in `Buckets`.
         writers: Serializes writers; shared by all buckets.
     """
 
@@ -90,13 +84,13 @@ class Bucket:
         return f"Bucket({str(self.path)!r})"
 
     def opened(self) -> OpenedBucket:
-        """Open the folder; raise NoSuchBucket."""
+        """Open the folder. Raises NoSuchBucket."""
         return OpenedBucket(self.path, fsync=self.fsync)
 
     # Reading
 
     def stat(self, name: str, *, generation: int | None = None) -> ObjectResource:
-        """Describe the object; raise NoSuchObject, also if its live generation differs."""
+        """Describe the object. Raises NoSuchObject, also if its live generation differs."""
         check_object_name(name)
         with self._explained("looking up", name, _READING), self.opened() as opened:
             return self._reader.stat(opened, name, generation)
@@ -119,20 +113,16 @@ class Bucket:
         include_trailing_delimiter: bool = False,
         match_glob: str = "",
     ) -> Page:
-        """One page of the objects, in the order of their names' UTF-8 bytes.
+        """One page of the objects, in the order of their names' UTF-8 bytes. Raises InvalidRequest for a bad token or
+        glob.
 
         Args:
-            prefix: Of the wanted names.
             delimiter: Names that contain it after the prefix are folded to one prefix that ends with it.
             start_offset: The first name that may be listed.
             end_offset: Upper bound (exclusive) of names; empty: none.
-            page_token: Of the previous page.
             page_size: Limit of objects plus prefixes; a shorter page need not be the last.
             include_trailing_delimiter: Also list objects that end with the first delimiter.
             match_glob: What listed names and prefixes must match.
-
-        Raises:
-            InvalidRequest: The token or the glob is not valid.
         """
         wanted = pages.Wanted(
             prefix=prefix,
@@ -252,9 +242,7 @@ class Bucket:
     ) -> ObjectResource:
         """Concatenate objects into one, which may be among them.
 
-        Raises:
-            NoSuchObject: A source, or its wanted generation, does not exist.
-            ConditionFailed: A precondition of a source or the object does not hold.
+        Raises NoSuchObject if a source or its wanted generation does not exist, ConditionFailed.
         """
         check_object_name(name)
         with self.stage() as staging:
@@ -265,7 +253,7 @@ class Bucket:
                     if source.generation_match not in (None, resource.generation):
                         raise ConditionFailed(
                             f"the generation of {source.name!r} is {resource.generation}, not "
-                            f"{source.generation_match} as demanded"
+                            f"the required {source.generation_match}"
                         )
                     self._add(staging, opened)
                 count += resource.component_count or 1
@@ -285,8 +273,7 @@ class Bucket:
     ) -> ObjectResource:
         """Make an object of another one's bytes. Raises like `compose`.
 
-        Args:
-            attributes: Of the new object; None: the source's.
+        `attributes` None: the source's.
         """
         check_object_name(name)
         with source_bucket.open(source_name, generation=source_generation) as opened, self.stage() as staging:
@@ -312,18 +299,13 @@ class Bucket:
         *,
         generation: int | None = None,
     ) -> ObjectResource:
-        """Change the attributes: the metageneration increases by one, the generation stays.
+        """Change the attributes by `change`: the metageneration increases by one, the generation stays.
 
-        Args:
-            change: Makes the new attributes from the current ones.
-
-        Raises:
-            NoSuchObject: It does not exist, or its live generation differs.
-            ConditionFailed: A precondition does not hold.
+        Raises NoSuchObject if it does not exist or its live generation differs, ConditionFailed.
         """
         check_object_name(name)
         with self._explained("changing", name, _WRITING), self.opened() as opened:
-            # A file without a sidecar needs a checksum: compute it before taking the lock.
+            # Compute the checksum of a file without a sidecar before taking the lock.
             self._reader.stat(opened, name, generation)
             with opened.locked(stripe(name)), _present(opened, name) as found:
                 present = self._checked(found, name, preconditions, generation)
@@ -408,7 +390,6 @@ class Bucket:
 
 @contextlib.contextmanager
 def _present(opened: OpenedBucket, name: str) -> Iterator[Present | None]:
-    """Yield the object at the place of a name."""
     place = places.find(opened.root, name)
     if place is None:
         yield None

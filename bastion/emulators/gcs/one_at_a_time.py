@@ -1,8 +1,7 @@
 """Serialize writer threads, which make many short system calls.
 
-Each call releases the interpreter's lock, and any of a hundred waiting threads takes it: a put then costs 120 thread
-switches and three times its CPU time. This is an optimization, not a lock: concurrent writers are correct, so a thread
-that has waited too long proceeds.
+Each call releases the interpreter's lock, and any of a hundred waiting threads takes it: a put then costs three times
+its CPU time. Concurrent writers are correct, so a thread that has waited too long proceeds.
 """
 
 from __future__ import annotations
@@ -17,8 +16,7 @@ class OneAtATime:
 
     Args:
         taken: Whether to serialize; not useful if every change waits for the disk.
-        patience_seconds: Maximum wait. A hundred writes take a tenth of a second; a longer hold waits for a lock or a
-            disk.
+        patience_seconds: Maximum wait; a longer hold waits for a lock or a disk.
     """
 
     def __init__(self, *, taken: bool, patience_seconds: float = 1.0) -> None:
@@ -28,7 +26,6 @@ class OneAtATime:
 
     @property
     def held(self) -> bool:
-        """Whether a thread is working now."""
         return self._lock.locked()
 
     @contextlib.contextmanager

@@ -18,13 +18,9 @@ _LOCK_TIMEOUT_SECONDS = 30.0
 
 
 class OpenedBucket:
-    """Descriptors of a bucket's folder and hidden folders, opened on first use.
+    """Descriptors of a bucket's folder and hidden folders, opened on first use. Raises NoSuchBucket.
 
-    Args:
-        fsync: Whether created folders are made durable.
-
-    Raises:
-        NoSuchBucket: The folder does not exist.
+    With `fsync`, created folders are durable.
     """
 
     __slots__ = ("_hidden", "_path", "_sidecars", "_sync", "root")
@@ -48,7 +44,7 @@ class OpenedBucket:
                 if error.errno not in files.BARRED:
                     raise
                 raise StoreError(
-                    f"{self._path}/{HIDDEN_FOLDER} is not a folder; move it away, the bucket needs that name"
+                    f"{self._path}/{HIDDEN_FOLDER} is not a folder; move it away, because the bucket needs this name"
                 ) from error
         return self._hidden
 
@@ -83,7 +79,7 @@ class OpenedBucket:
             except FileNotFoundError:
                 self._check_not_deleted()
                 raise
-            # Deleting a bucket takes all locks and moves the folder away.
+            # A deletion takes all locks and moves the folder away.
             self._check_not_deleted()
             yield mark
 
@@ -110,7 +106,7 @@ class OpenedBucket:
 
 @contextlib.contextmanager
 def explained(doing: str, path: str, needs: str) -> Iterator[None]:
-    """Turn system errors into errors of our tree; see `files.explain`."""
+    """Translate system errors into ours; see `files.explain`."""
     try:
         yield
     except OSError as error:

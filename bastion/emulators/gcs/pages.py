@@ -34,20 +34,12 @@ class Wanted:
     match_glob: str
 
 
-# The resource of a listed object, and the bytes that were read for it; None: it is gone.
+# The resource of a listed object, and the bytes that were read for it; None: it was deleted.
 Look = Callable[[str, stat_result], tuple[ObjectResource, int] | None]
 
 
 def page(root: str, wanted: Wanted, look: Look) -> Page:
-    """Return one page.
-
-    Args:
-        root: The bucket's folder.
-        look: Looks up a listed object.
-
-    Raises:
-        InvalidRequest: The token or the glob is not valid.
-    """
+    """Return one page of the folder `root`; `look` looks up an object. Raises InvalidRequest."""
     marker, last = _decoded(wanted.page_token)
     passed_prefix = last if marker == _AFTER_PREFIX else ""
     start_after = max(_just_before(wanted.start_offset), last + _LAST_CHARACTER if passed_prefix else last)
@@ -93,7 +85,7 @@ def _just_before(name: str) -> str:
     if not name:
         return ""
     head, last = name[:-1], name[-1]
-    # No name contains a NUL, so what is not less than `a\0` is greater than `a`.
+    # No name contains a NUL, so a name that is not less than `a\0` is greater than `a`.
     return head if last == "\0" else head + chr(ord(last) - 1) + _LAST_CHARACTER
 
 

@@ -10,8 +10,6 @@ _NO_PRECONDITIONS = Preconditions()
 
 
 class Parameters(Query):
-    """Query parameters with preconditions."""
-
     __slots__ = ()
 
     def preconditions(self) -> Preconditions:
@@ -34,7 +32,7 @@ class Parameters(Query):
 
 
 def check_tags(headers: Headers, tag: str) -> None:
-    """Check `If-Match` and `If-None-Match` of a read; raise ConditionFailed or NotModified."""
+    """Check `If-Match` and `If-None-Match` of a read. Raises ConditionFailed or NotModified."""
     wanted = headers.get("If-Match")
     if wanted and not _names_tag(wanted, tag):
         raise ConditionFailed(f"the entity tag is {tag}, not {wanted[:80]}")

@@ -16,13 +16,13 @@ from bastion.folder_format import files, places
 from bastion.folder_format.places import Place
 
 _DEFAULTS = Attributes()
-# A look fails only if the object was replaced, or its file written, meanwhile.
+# A read fails only if the object was replaced, or its file written, meanwhile.
 _LOOKS = 50
 _T = TypeVar("_T")
 
 
 class OpenObject:
-    """One open generation of an object: its content is stable, whatever happens to its name."""
+    """One open generation of an object: its content stays the same, even if the object is replaced."""
 
     __slots__ = ("_file", "resource")
 
@@ -51,12 +51,7 @@ class OpenObject:
 
 
 class Present(NamedTuple):
-    """A live object as a writer sees it.
-
-    Attributes:
-        place: Where it is; closed by the caller.
-        sidecar: None if there is none.
-    """
+    """A live object as a writer sees it. The caller closes `place`."""
 
     place: Place
     sidecar: Sidecar | None
@@ -71,8 +66,6 @@ class Present(NamedTuple):
 
 
 class Reader:
-    """Looks up objects in one bucket."""
-
     def __init__(self, bucket: str, checksums: KnownChecksums) -> None:
         self._bucket = bucket
         self._checksums = checksums
@@ -94,7 +87,7 @@ class Reader:
         return found
 
     def listed(self, opened: OpenedBucket, name: str, status: os.stat_result) -> tuple[ObjectResource, int] | None:
-        """A listed object and the bytes that were read for it; None if it is gone."""
+        """A listed object and the bytes that were read for it; None if it was deleted."""
         sidecar = sidecars.read(opened.sidecars_if_any, name, status)
         if sidecar is not None:
             return self.resource(status, sidecar), 0
@@ -114,7 +107,7 @@ class Reader:
                 found = look(place)
             if found is not None:
                 return found
-        raise StoreUnavailable(f"the object {name!r} changed during each of {_LOOKS} looks at it; try again")
+        raise StoreUnavailable(f"the object {name!r} changed during {_LOOKS} reads; try again")
 
     def described(self, opened: OpenedBucket, place: Place, name: str) -> ObjectResource | None:
         """The object at a place; None if it changed meanwhile."""
@@ -181,7 +174,7 @@ def default_sidecar(name: str, status: os.stat_result, crc32c: int) -> Sidecar:
 
 
 def _open_file(place: Place) -> int | None:
-    """Open the file at a place; None if gone. It may be a different file by now."""
+    """Open the file at a place, by now perhaps another one; None if it was deleted."""
     try:
         return os.open(place.name, os.O_RDONLY | files.FILE, dir_fd=place.folder)
     except OSError as error:

@@ -1,5 +1,6 @@
-"""Objects, their attributes and preconditions: the interface between the APIs, which know no files, and the storage,
-which knows no HTTP.
+"""Objects, their attributes and preconditions: the interface between the APIs and the storage.
+
+The APIs know no files, and the storage knows no HTTP.
 """
 
 from __future__ import annotations
@@ -51,10 +52,9 @@ class ChecksumMismatch(InvalidRequest):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attributes:
-    """What a request sets of an object besides its bytes; an empty string means "not set".
+    """The attributes that a request sets; empty: not set.
 
-    Attributes:
-        metadata: Custom metadata; keys as the client spelled them.
+    Keys of `metadata` are spelled as the client did.
     """
 
     content_type: str = ""
@@ -76,8 +76,8 @@ class ObjectResource:
         metageneration: 1 for a new generation, plus one per change of attributes.
         size: Stored bytes (compressed, for a gzipped object).
         crc32c: Of the stored bytes, an unsigned 32-bit number.
-        md5: Of the stored bytes, 16 raw bytes; None for a composite object, and for a file not written by this
-            endpoint.
+        md5: Of the stored bytes, 16 raw bytes; None for a composite object, and for a file that this endpoint did not
+            write.
         component_count: Number of sources of a composite object; None for others.
         time_created: Of this generation, seconds since the epoch.
         updated: Last change of attributes, seconds since the epoch.
@@ -116,27 +116,25 @@ class Preconditions:
     metageneration_not_match: int | None = None
 
     def check(self, present: Versions | None) -> None:
-        """Compare with the live object, or None.
+        """Compare with the live object, or None. Raises ConditionFailed; for a `...NotMatch`, NotModified.
 
-        Raises:
-            ConditionFailed: A condition fails; for a `...NotMatch`, NotModified. Without a live object, every
-                `generation_not_match` fails.
+        Without a live object, every `generation_not_match` fails.
         """
         generation = 0 if present is None else present.generation
         metageneration = None if present is None else present.metageneration
         if self.generation_match is not None and self.generation_match != generation:
-            raise ConditionFailed(f"the generation is {generation}, not {self.generation_match} as demanded")
+            raise ConditionFailed(f"the generation is {generation}, not the required {self.generation_match}")
         if self.metageneration_match is not None and self.metageneration_match != metageneration:
             raise ConditionFailed(
-                f"the metageneration is {metageneration}, not {self.metageneration_match} as demanded"
+                f"the metageneration is {metageneration}, not the required {self.metageneration_match}"
             )
         if self.generation_not_match is not None:
             if present is None:
-                raise NotModified("there is no live object, as every demand of another generation takes")
+                raise NotModified("there is no live object, which a NotMatch precondition requires")
             if self.generation_not_match == generation:
-                raise NotModified(f"the generation is {generation}, as it must not be")
+                raise NotModified(f"the generation is {generation}, which the precondition excludes")
         if self.metageneration_not_match is not None and self.metageneration_not_match == metageneration:
-            raise NotModified(f"the metageneration is {metageneration}, as it must not be")
+            raise NotModified(f"the metageneration is {metageneration}, which the precondition excludes")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

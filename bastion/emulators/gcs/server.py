@@ -103,11 +103,9 @@ class StorageEndpoint:
         self.close()
 
     def open(self) -> StorageAddress:
-        """Start serving.
+        """Start serving. Raises EmulatorRunning if the folder is already served.
 
-        Raises:
-            EmulatorRunning: The folder is already served.
-            Refused: A port is in use, a bucket name is not valid, or the folder cannot be used.
+        Raises Refused if a port is in use, a bucket name is not valid, or the folder cannot be used.
         """
         try:
             return self._open()
@@ -167,7 +165,7 @@ class StorageEndpoint:
             try:
                 buckets.create(name)
             except InvalidRequest as error:
-                raise Refused(f"{name!r} cannot be a bucket: {error}") from error
+                raise Refused(f"cannot create the bucket {name!r}: {error}") from error
 
     def _serve(self, answer: Handler, port: int, last: object, *, tls: ssl.SSLContext | None = None) -> HttpServer:
         """Open a server on a port, or by default on the last run's or any."""
@@ -182,4 +180,4 @@ class StorageEndpoint:
                 continue
             self._servers.append(server)
             return server
-        raise Refused(f"port {port} of {_HOST} is taken or not yours to use; choose another, or leave it out")
+        raise Refused(f"port {port} of {_HOST} is in use or not permitted; choose another, or omit it")

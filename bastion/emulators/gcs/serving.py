@@ -1,4 +1,4 @@
-"""Run the endpoint until SIGTERM or SIGINT; shared by `python -m bastion.emulators.gcs` and `bastion emulator gcs`."""
+"""Run the endpoint until SIGTERM or SIGINT, for `python -m bastion.emulators.gcs` and `bastion emulator gcs`."""
 
 from __future__ import annotations
 
@@ -15,16 +15,12 @@ from bastion.emulators.gcs.server import StorageEndpoint
 
 
 def serve(endpoint: StorageEndpoint, *, say: Callable[[str], None]) -> None:
-    """Open the endpoint, wait for the signal, close it.
-
-    Args:
-        say: Called with the lines for the user.
-    """
+    """Open the endpoint, wait for the signal, close it. `say` gets the lines for the user."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: ended.set())
-    # Connections and open objects take descriptors; the usual limit of 1024 is too low.
+    # Connections and open objects take descriptors; the usual limit of 1024 is low.
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     address = endpoint.open()
@@ -43,7 +39,7 @@ def instructions(address: StorageAddress) -> list[str]:
     """How to point clients at an endpoint, as commented shell lines."""
     lines = ["# bastion, google-cloud-storage, gcsfs and tensorstore:"]
     lines += [f"export {name}={value}" for name, value in address.environment.items()]
-    # gcsfs asks for the bucket's type over gRPC, and waits about a minute for the answer, in each call.
+    # gcsfs asks for the bucket's type over gRPC in each call, and waits about a minute.
     lines += ["export GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT=false"]
     lines += [f"# or in Python: gcsfs.GCSFileSystem(token='anon', endpoint_url={address.url!r})"]
     if address.https_url:

@@ -1,7 +1,7 @@
 """Requests to a resumable session of both APIs: a chunk, the whole object, status, the end.
 
-The stored part of an unfinished upload is a multiple of 256 KiB, whatever the chunks were and wherever the connection
-broke: clients and proxies rely on it.
+The stored part of an unfinished upload is a multiple of 256 KiB, wherever chunks and connections ended: clients and
+proxies rely on it.
 """
 
 from __future__ import annotations
@@ -21,12 +21,7 @@ QUANTUM_BYTES = 256 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
-    """The progress of a session.
-
-    Attributes:
-        persisted: Bytes that the client need not send again.
-        resource: The object, once complete.
-    """
+    """The progress of a session: bytes that the client need not send again, and the object once complete."""
 
     persisted: int
     resource: ObjectResource | None = None
@@ -55,7 +50,6 @@ def advance(uploads: Uploads, upload_id: str, request: Request) -> Progress:
 
 
 def _advanced(upload: Upload, request: Request) -> Progress:
-    """`advance`, for an unfinished upload."""
     header = request.headers.get("Content-Range")
     chunk = chunk_range(header)
     if chunk.start is None:
@@ -86,7 +80,7 @@ def _receive(upload: Upload, chunk: ChunkRange, body: Body, *, whole: bool) -> b
         )
     total = length if whole else chunk.total
     if total is not None and total < persisted:
-        raise invalid(f"Invalid request. {persisted} byte(s) are here already, more than the {total} that are all.")
+        raise invalid(f"Invalid request. {persisted} byte(s) are already stored, more than the total of {total}.")
     last = whole or (chunk.total is not None and length is not None and start + length == chunk.total)
     # Skip bytes that are already stored, like the service.
     pieces = _part(body.pieces(QUANTUM_BYTES), persisted - start, length)
@@ -123,7 +117,6 @@ def _whole_quanta(pieces: Iterator[bytes], offset: int, *, last: bool) -> Iterat
 
 
 def cancelled() -> Response:
-    """499: the client ended its session."""
     return Response(status=499, reason="Client Closed Request")
 
 

@@ -28,11 +28,9 @@ _TEXTS = tuple(field.name for field in fields(Attributes) if field.name != "meta
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sidecar:
-    """The stored attributes of one generation.
+    """The stored attributes of one generation, as in `ObjectResource`.
 
-    Attributes:
-        crc32c, md5, component_count, metageneration: As in `ObjectResource`.
-        created, updated: Seconds since the epoch.
+    `created` and `updated` are seconds since the epoch.
     """
 
     name: str
@@ -45,7 +43,6 @@ class Sidecar:
     attributes: Attributes
 
     def resource(self, bucket: str, *, generation: int, size: int) -> ObjectResource:
-        """The object with this sidecar."""
         return ObjectResource(
             bucket=bucket,
             name=self.name,
@@ -61,7 +58,6 @@ class Sidecar:
         )
 
     def document(self) -> dict[str, Any]:
-        """The JSON form."""
         return {
             "name": self.name,
             "crc32c": self.crc32c,
@@ -75,7 +71,7 @@ class Sidecar:
 
     @staticmethod
     def of_document(document: dict[str, Any]) -> Sidecar:
-        """Parse the JSON form; raise ValueError, KeyError or TypeError."""
+        """Parse the JSON form. Raises ValueError, KeyError or TypeError."""
         md5 = document["md5"]
         return Sidecar(
             name=document["name"],
@@ -92,14 +88,11 @@ class Sidecar:
         """The file's bytes. Raises InvalidRequest if there is more custom metadata than the service allows."""
         data = json.dumps(self.document(), separators=(",", ":")).encode()
         if len(data) > _SIDECAR_MAX_BYTES:
-            raise InvalidRequest(
-                f"The metadata of an object takes {len(data)} bytes here; {_SIDECAR_MAX_BYTES} are the most."
-            )
+            raise InvalidRequest(f"The object's metadata takes {len(data)} bytes; the maximum is {_SIDECAR_MAX_BYTES}.")
         return data
 
 
 def attributes_document(attributes: Attributes) -> dict[str, Any]:
-    """Attributes in JSON form."""
     document: dict[str, Any] = {name: text for name in _TEXTS if (text := getattr(attributes, name))}
     if attributes.metadata:
         document["metadata"] = dict(attributes.metadata)
@@ -107,7 +100,7 @@ def attributes_document(attributes: Attributes) -> dict[str, Any]:
 
 
 def attributes_of(document: dict[str, Any]) -> Attributes:
-    """Parse attributes from JSON; raise TypeError."""
+    """Parse attributes from JSON. Raises TypeError."""
     return Attributes(**document)
 
 
@@ -131,7 +124,6 @@ def read(folder: int | None, key: str, status: os.stat_result) -> Sidecar | None
 
 
 def read_named(folder: int, name: str) -> Sidecar | None:
-    """The sidecar in the file of that name, if any."""
     try:
         file = os.open(name, os.O_RDONLY | files.FILE, dir_fd=folder)
     except OSError as error:
@@ -146,7 +138,7 @@ def read_named(folder: int, name: str) -> Sidecar | None:
 
 
 def write_new(folder: int, name: str, data: bytes, *, sync: bool) -> None:
-    """Write the sidecar of a content that is not visible yet: nobody reads it before it is complete."""
+    """Write the sidecar of a content that is not visible yet, so nobody reads a part of it."""
     file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | files.FILE, files.FILE_MODE, dir_fd=folder)
     try:
         files.write_all(file, data)
@@ -173,13 +165,11 @@ def remove(folder: int, key: str, status: os.stat_result) -> None:
 
 
 def sweep(root: int, folder: int, *, before_ns: int, until: float) -> None:
-    """Remove old sidecars without a content.
+    """Remove sidecars without a content that are older than `before_ns`; the contents of younger ones may be about to
+    appear.
 
-    Args:
-        root: The bucket's open folder.
-        folder: The open folder of the sidecars.
-        before_ns: Younger ones stay: their contents may be about to appear.
-        until: When to stop, monotonic. The start is random, so that several sweeps cover everything.
+    `root` is the bucket's open folder, `folder` that of the sidecars. Stops at `until` (monotonic); starts anywhere, so
+    that several sweeps cover everything.
     """
     listing = files.open_listing(folder)
     try:

@@ -15,17 +15,14 @@ from bastion.storage_wire.declared_sums import Declared
 
 _PIECE_BYTES = 1024 * 1024
 _RANGE_BYTES = 1 << 30
-# Errors of a system that cannot copy between these two files.
+# Errors if the kernel cannot copy between these two files.
 _NO_COPYING = frozenset({errno.EXDEV, errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP, errno.EPERM, errno.ETXTBSY})
 
 
 class Staging:
     """A file that becomes an object or is discarded, at the latest by its context manager.
 
-    Args:
-        opened: The bucket, owned from now on.
-        content: The file, owned too.
-        sums: Of the bytes that it already holds.
+    It owns `opened` (the bucket) and `content` (the file, with `sums` of the bytes that it holds).
     """
 
     def __init__(self, opened: OpenedBucket, content: Temporary, sums: Sums | None = None) -> None:
@@ -33,7 +30,7 @@ class Staging:
         self.content = content
         self._sums = Sums() if sums is None else sums
         self._size = self._sums.size
-        # Of what was concatenated from files; the running sums end there.
+        # Of the bytes that were concatenated from files; the running sums end there.
         self._crc32c: int | None = None
         self._closed = False
 
@@ -43,16 +40,15 @@ class Staging:
 
     @property
     def crc32c(self) -> int:
-        """Of the bytes so far."""
         return self._sums.crc32c if self._crc32c is None else self._crc32c
 
     @property
     def md5(self) -> bytes | None:
-        """Of the bytes so far; None after unread concatenation."""
+        """Of the bytes so far; None after concatenation from files."""
         return self._sums.md5 if self._crc32c is None else None
 
     def write(self, data: bytes) -> None:
-        """Append bytes; raise StoreError if the disk is full."""
+        """Append bytes. Raises StoreError if the disk is full."""
         try:
             files.write_all(self.content.file, data)
         except OSError as error:
@@ -68,7 +64,7 @@ class Staging:
             self._crc32c = crc32c_combined(self._crc32c, following.crc32c, following.size)
 
     def add_file(self, file: int, size: int, crc32c: int) -> None:
-        """Append the first `size` bytes of an open file with known CRC32C; raise StoreUnavailable if it has fewer."""
+        """Append the first `size` bytes of an open file with known CRC32C. Raises StoreUnavailable if it has fewer."""
         _copy_bytes(file, self.content.file, size)
         self._crc32c = crc32c_combined(self.crc32c, crc32c, size)
         self._size += size

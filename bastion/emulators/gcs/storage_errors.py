@@ -12,7 +12,7 @@ _PRECONDITION = "At least one of the pre-conditions you specified did not hold."
 def not_served(method: str, path: str) -> Refusal:
     """501: the real service may support this call; this endpoint does not."""
     return Refusal(
-        501, "notImplemented", f"This endpoint does not serve {method} {path}; docs/reference/storage-endpoint.md does."
+        501, "notImplemented", f"This endpoint does not serve {method} {path}; see docs/reference/storage-endpoint.md."
     )
 
 

@@ -28,10 +28,8 @@ class Ending:
 
     Attributes:
         content: The name of the object's sidecar, which identifies the file.
-        size: Bytes of the object.
         stamp: Of the object's file.
-        generation: The object's; None before it is visible.
-        sidecar: The object's.
+        generation: None before the object is visible.
     """
 
     content: str
@@ -46,7 +44,6 @@ class Session:
     """What a client said when it began an upload, and how it ended.
 
     Attributes:
-        name: Of the object.
         size: Of the object; None: unknown so far.
         begun: Seconds since the epoch.
         ending: None before the end.
@@ -132,7 +129,6 @@ def keep(bucket: Bucket, token: str, session: Session) -> None:
 
 
 def kept(bucket: Bucket, token: str) -> Session | None:
-    """The session of that token, or None."""
     with uploading(bucket), bucket.opened() as opened, uploads_folder(opened) as folder:
         try:
             file = os.open(f"{token}.json", os.O_RDONLY | files.FILE, dir_fd=folder)
@@ -151,5 +147,4 @@ def sweep(bucket: Bucket, *, before_ns: int) -> None:
 
 
 def uploading(bucket: Bucket) -> contextlib.AbstractContextManager[None]:
-    """Turn system errors into errors of our tree."""
     return explained("uploading into", str(bucket.path), _NEEDS)

@@ -6,8 +6,8 @@
 Invariants:
 
 * Bytes are only appended, under the data file's lock.
-* The object is made under the same lock. So an abandoned connection that wakes up late finds the file gone, and never
-  writes into the object.
+* The object is made under the same lock. So an abandoned connection that wakes up late finds no file, and never writes
+  into the object.
 * The session records its end before the data file becomes the object, so that a repeated last request gets the same
   answer, also after a crash.
 """
@@ -52,15 +52,7 @@ _NOTHING_DECLARED = Declared()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Data:
-    """The locked data file of an upload.
-
-    Attributes:
-        opened: The bucket.
-        folder: Of the uploads.
-        name: Of the file.
-        file: The descriptor.
-        size: Of the file.
-    """
+    """The locked data file of an upload, its size, and the open bucket and folder."""
 
     opened: OpenedBucket
     folder: int
@@ -70,17 +62,13 @@ class _Data:
 
 
 class Uploads:
-    """All resumable uploads into these buckets; thread-safe and process-safe.
-
-    Args:
-        now: Seconds since the epoch.
-    """
+    """All resumable uploads into these buckets; thread-safe and process-safe. `now` is in seconds since the epoch."""
 
     def __init__(self, buckets: Buckets, *, now: Callable[[], float] = time.time) -> None:
         self._buckets = buckets
         self._now = now
         self._lock = threading.Lock()
-        # Checksums of uploads that this process received, so that they need not be read again.
+        # Checksums of uploads that this process received, so that it need not read them again.
         self._sums: dict[str, Sums] = {}
         self._swept_at = 0.0
 
@@ -96,12 +84,8 @@ class Uploads:
     ) -> str:
         """Begin an upload; return its unguessable id of letters, digits and `-._~`.
 
-        Args:
-            size: Of the object, if the client knows it.
-
-        Raises:
-            NoSuchBucket, InvalidRequest: The object cannot exist.
-            ConditionFailed: A precondition does not hold; all are checked again at the end.
+        Raises NoSuchBucket or InvalidRequest if the object cannot exist, and ConditionFailed if a precondition does not
+        hold; all are checked again at the end.
         """
         check_object_name(name)
         into = self._buckets.open(bucket)
@@ -122,9 +106,9 @@ class Uploads:
         return f"{token}~{bucket}"
 
     def find(self, upload_id: str) -> Upload:
-        """Find an upload; raise NoSuchUpload if it is unknown, canceled, or older than a week."""
+        """Find an upload. Raises NoSuchUpload if it is unknown, canceled, or older than a week."""
         token, _, bucket = upload_id.partition("~")
-        unknown = NoSuchUpload(f"there is no upload {upload_id[:80]!r}; begin it anew")
+        unknown = NoSuchUpload(f"there is no upload {upload_id[:80]!r}; start a new one")
         if not _TOKEN.fullmatch(token):
             raise unknown
         try:
@@ -171,7 +155,7 @@ class Upload:
         """The object, if the upload created it."""
         ending = self._session.ending
         if ending is None or (ending.generation is None and self._data_size() is not None):
-            # This program died just before the end.
+            # The program crashed just before the end.
             return None
         return self._ended(ending)
 
@@ -182,15 +166,10 @@ class Upload:
         return self._ending_on_disk().size if size is None else size
 
     def append(self, offset: int, pieces: Iterable[bytes]) -> None:
-        """Append bytes; skip those already stored.
+        """Append bytes as they come; skip those already stored. `offset` is that of the first byte in the object.
 
-        Args:
-            offset: Of the first byte in the object.
-            pieces: Stored as they come.
-
-        Raises:
-            InvalidRequest: They leave a gap, or exceed the object's size.
-            NoSuchUpload: The upload ended meanwhile.
+        Raises InvalidRequest if they leave a gap or exceed the object's size, NoSuchUpload if the upload ended
+        meanwhile.
         """
         with contextlib.ExitStack() as stack:
             stack.enter_context(uploading(self._bucket))
@@ -206,9 +185,9 @@ class Upload:
 
     def _add(self, data: _Data, offset: int, piece: bytes) -> None:
         if offset > data.size:
-            raise InvalidRequest(f"The bytes begin at {offset}, but there are only {data.size} here.")
+            raise InvalidRequest(f"The bytes begin at {offset}, but only {data.size} are stored.")
         if self._session.size is not None and offset + len(piece) > self._session.size:
-            raise InvalidRequest(f"More bytes than the {self._session.size} that the upload was begun for.")
+            raise InvalidRequest(f"The upload exceeds its announced {self._session.size} bytes.")
         added = piece[data.size - offset :]
         if added:
             sums = self._sums(data)
@@ -219,7 +198,7 @@ class Upload:
         """The checksums of the stored bytes; reads what an earlier process received."""
         sums = self._uploads.sums(self._token)
         if not sums.add_file(data.file, data.size):
-            raise StoreError(f"the data of an upload got shorter than {data.size} bytes; begin it anew")
+            raise StoreError(f"the data of an upload is shorter than {data.size} bytes; start a new upload")
         return sums
 
     def finish(self, declared: Declared = _NOTHING_DECLARED) -> ObjectResource:
@@ -235,7 +214,7 @@ class Upload:
             with self._data() as data:
                 resource = self._finished(data, declared)
         except NoSuchUpload:
-            # Another request finished it, or this program died before it could record that.
+            # Another request finished it, or the program crashed before it recorded that.
             resource = self._ended(self._ending_on_disk())
         self._uploads.forget(self._token)
         return resource
@@ -243,7 +222,7 @@ class Upload:
     def _finished(self, data: _Data, declared: Declared) -> ObjectResource:
         session = self._session
         if session.size not in (None, data.size):
-            raise InvalidRequest(f"{data.size} bytes came; the upload was begun for {session.size}.")
+            raise InvalidRequest(f"The upload has {data.size} bytes, but {session.size} were announced.")
         content = Temporary(folder=data.folder, name=data.name, file=data.file)
         staging = Staging(data.opened, content, self._sums(data))
         staging.check(session.declared)
@@ -275,7 +254,7 @@ class Upload:
         generation = ending.generation
         if generation is None:
             with self._bucket.locked(ending.sidecar.name):
-                # The creator of the object has recorded its generation by now, unless it died.
+                # The creator of the object has recorded its generation by now, unless it crashed.
                 ending = self._ending_on_disk()
                 generation = ending.generation
                 if generation is None:
@@ -285,7 +264,7 @@ class Upload:
 
     def _generation_found(self, ending: Ending) -> int:
         found = self._bucket.generation_of_content(ending.sidecar.name, ending.content)
-        # Replaced since, so its generation is unknown. One that matches nothing is right for preconditions.
+        # It was replaced, so its generation is unknown. Preconditions need one that matches nothing.
         return ending.stamp << files.STAMP_BITS if found is None else found
 
     def _end(self, ending: Ending) -> None:
@@ -328,7 +307,7 @@ class Upload:
 
     @contextlib.contextmanager
     def _locked(self, opened: OpenedBucket, folder: int, file: int) -> Iterator[_Data]:
-        """Lock the data file; raise NoSuchUpload if it is no longer the data file."""
+        """Lock the data file. Raises NoSuchUpload if it is no longer the data file."""
         fcntl.flock(file, fcntl.LOCK_EX)
         try:
             status = os.fstat(file)
@@ -341,4 +320,4 @@ class Upload:
 
 
 def _ended_meanwhile() -> NoSuchUpload:
-    return NoSuchUpload("the upload ended meanwhile; begin it anew, unless the object is there")
+    return NoSuchUpload("the upload ended meanwhile; start a new one unless the object exists")

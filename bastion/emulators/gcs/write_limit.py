@@ -13,12 +13,7 @@ _REMEMBERED = 10_000
 
 
 class WriteLimit:
-    """Refuses a change too soon after the object's last change.
-
-    Args:
-        per_second: Changes of one object in a second.
-        monotonic: A clock in seconds.
-    """
+    """Refuses changes of one object beyond `per_second`."""
 
     def __init__(self, per_second: float, *, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._interval = 1.0 / per_second
@@ -27,7 +22,7 @@ class WriteLimit:
         self._last: dict[tuple[str, str], float] = {}
 
     def __call__(self, bucket: str, name: str) -> None:
-        """Count a change; raise Refusal (429) if it is too soon."""
+        """Count a change. Raises Refusal (429) if it is too soon."""
         with self._lock:
             now = self._monotonic()
             last = self._last.get((bucket, name))

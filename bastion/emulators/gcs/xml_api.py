@@ -37,7 +37,7 @@ _DELETE_MAX = 1000
 
 
 def answer(call: Call) -> Response:
-    """Answer a request; raises Refusal or StorageError."""
+    """Answer a request. Raises Refusal or StorageError."""
     bucket, name = _place(call)
     for subresource in _SUBRESOURCES:
         if subresource in call.parameters:
@@ -102,7 +102,7 @@ def _delete_many(call: Call, bucket: str) -> Response:
         try:
             opened.delete(name, Preconditions(), generation=generation)
         except NoSuchObject:
-            pass  # like the service: deleting nothing succeeds here
+            pass  # As in the service, deleting nothing succeeds.
         except StorageError as error:
             children.append(("Error", [("Key", name), ("Code", "InvalidArgument"), ("Message", str(error))]))
             continue

@@ -11,14 +11,13 @@ from bastion.net.http1 import Headers, Response
 from bastion.storage_wire.refusals import Refusal
 
 _NAMESPACE = "http://s3.amazonaws.com/doc/2006-03-01/"
-# Listings have another one, with the same parts in another order.
+# Listings have another namespace, with the same parts in another order.
 LISTING_NAMESPACE = "http://doc.s3.amazonaws.com/2006-03-01"
 
 Element: TypeAlias = "tuple[str, str | Sequence[Element]]"
 
 
 def document(root: str, content: str | Sequence[Element], *, namespace: str = _NAMESPACE) -> Response:
-    """A whole document as a response."""
     inner = _text(content) if isinstance(content, str) else "".join(_written(child) for child in content)
     text = f"<?xml version='1.0' encoding='UTF-8'?><{root} xmlns='{namespace}'>{inner}</{root}>"
     headers = Headers((("Content-Type", "application/xml; charset=UTF-8"),))
@@ -43,7 +42,7 @@ def _text(content: str) -> str:
 def read(body: bytes, root: str) -> ElementTree.Element:
     """The root element of a request's body, without namespaces. Raises Refusal (400) for any other document."""
     malformed = Refusal(400, "invalid", f"The XML you provided is not a well-formed {root}.", code="MalformedXML")
-    if b"<!" in body:  # no real client sends a document type, and entities could expand without limit
+    if b"<!" in body:  # Real clients send no document type, and entities could expand without limit.
         raise malformed
     try:
         tree = ElementTree.fromstring(body)

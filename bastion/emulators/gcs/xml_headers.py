@@ -64,11 +64,7 @@ def _text(value: str) -> str:
 
 
 def preconditions(headers: Headers, prefix: str = "x-goog-") -> Preconditions:
-    """`x-goog-if-generation-match` and `x-goog-if-metageneration-match`.
-
-    Args:
-        prefix: `x-goog-copy-source-` for the source of a copy.
-    """
+    """`x-goog-if-[meta]generation-match`; prefix `x-goog-copy-source-` for the source of a copy."""
     return Preconditions(
         generation_match=_number(headers, f"{prefix}if-generation-match"),
         metageneration_match=_number(headers, f"{prefix}if-metageneration-match"),
@@ -81,6 +77,6 @@ def _number(headers: Headers, name: str) -> int | None:
 
 
 def check_reading(headers: Headers, resource: ObjectResource) -> None:
-    """Check the conditions of a read; raise ConditionFailed or NotModified."""
+    """Check the conditions of a read. Raises ConditionFailed or NotModified."""
     preconditions(headers).check(resource)
     check_tags(headers, etag(resource))

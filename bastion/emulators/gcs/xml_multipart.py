@@ -29,11 +29,7 @@ _PIECE_BYTES = 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """One stored part.
-
-    Attributes:
-        file: Open; read by offset only.
-    """
+    """One stored part; its `file` is read by offset only."""
 
     number: int
     size: int
@@ -74,13 +70,12 @@ class MultipartUploads:
         self._uploads: dict[str, MultipartUpload] = {}
 
     def begin(self, bucket: str, name: str, attributes: Attributes) -> str:
-        """Begin an upload and return its id."""
         upload_id = secrets.token_urlsafe(24)
         self._uploads[upload_id] = MultipartUpload(bucket=bucket, name=name, attributes=attributes)
         return upload_id
 
     def find(self, upload_id: str, bucket: str, name: str) -> MultipartUpload:
-        """Find the upload of that object; raise NoSuchUpload if it is over, or an earlier process had it."""
+        """Find the upload of that object. Raises NoSuchUpload if it is over, or an earlier process had it."""
         upload = self._uploads.get(upload_id)
         if upload is None or (upload.bucket, upload.name) != (bucket, name):
             raise NoSuchUpload("The requested upload was not found.")
@@ -105,9 +100,8 @@ class MultipartUploads:
 def put_part(upload: MultipartUpload, number: int, pieces: Iterable[bytes], declared: Declared) -> Part:
     """Store a part; a later one with the same number replaces it.
 
-    Raises:
-        ChecksumMismatch: The bytes do not match the declared checksums.
-        NoSuchUpload: The upload ended meanwhile.
+    Raises ChecksumMismatch if the bytes do not match the declared checksums, NoSuchUpload if the upload ended
+    meanwhile.
     """
     file = tempfile.TemporaryFile(prefix="bastion-gcs-part-")  # noqa: SIM115
     try:
@@ -115,7 +109,7 @@ def put_part(upload: MultipartUpload, number: int, pieces: Iterable[bytes], decl
         _check(part, declared)
         with upload.lock:
             if upload.over:
-                raise NoSuchUpload("The upload ended while this part was coming.")
+                raise NoSuchUpload("The upload ended before this part arrived.")
             replaced = upload.parts.get(number)
             upload.parts[number] = part
     except BaseException:
@@ -158,14 +152,10 @@ def complete(
     preconditions: Preconditions,
     declared: Declared,
 ) -> ObjectResource:
-    """Make the object of the wanted parts, in the order of their numbers.
+    """Make the object of the wanted parts (number and entity tag), in the order of their numbers.
 
-    Args:
-        wanted: Number and entity tag of every part, as the client has them.
-
-    Raises:
-        Refusal: 400: a part is missing, out of order, different, or too small.
-        StorageError: A precondition does not hold, or a checksum does not match.
+    Raises Refusal (400) if a part is missing, out of order, different, or too small; StorageError if a precondition or
+    checksum does not match.
     """
     with upload.lock:
         if upload.over:
@@ -188,14 +178,14 @@ def _chosen(upload: MultipartUpload, wanted: Sequence[tuple[int, str]]) -> list[
     for number, etag in wanted:
         part = upload.parts.get(number)
         if part is None or part.etag.strip('"') != etag.strip().strip('"'):
-            raise Refusal(400, "invalid", f"Part {number} was not found, or is another one.", code="InvalidPart")
+            raise Refusal(400, "invalid", f"Part {number} was not found, or its ETag differs.", code="InvalidPart")
         parts.append(part)
     for part in parts[:-1]:
         if part.size < PART_MIN_BYTES:
             raise Refusal(
                 400,
                 "invalid",
-                f"Part {part.number} has {part.size} bytes; all but the last need {PART_MIN_BYTES}.",
+                f"Part {part.number} has {part.size} bytes; all but the last need at least {PART_MIN_BYTES}.",
                 code="EntityTooSmall",
             )
     return parts

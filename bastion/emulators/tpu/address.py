@@ -13,12 +13,9 @@ ADDRESS_FILE = "emulator.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatorAddress:
-    """A live emulator.
+    """A live emulator: `endpoint` is `127.0.0.1:port` of its gRPC server.
 
-    Attributes:
-        endpoint: `127.0.0.1:port` of its gRPC server.
-        token: Every RPC needs `authorization: Bearer <token>`.
-        process: The emulator itself.
+    Every RPC needs `authorization: Bearer <token>`.
     """
 
     endpoint: str

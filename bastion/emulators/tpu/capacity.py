@@ -1,9 +1,9 @@
-"""Limits: the slices that exist in a zone, and the project's quota in a region.
+"""Limits: the slices that exist in a zone, and the project's quota in a region; unlimited by default.
 
 As in the real service these differ. Capacity is physical: a placed node holds it until its hosts end; without it a
 plain node's operation fails with a stockout, and a queued resource waits. Quota is administrative: everything that
-exists counts until it is deleted, including waiting, FAILED and SUSPENDED queued resources; a request beyond it is
-refused at once with RESOURCE_EXHAUSTED. Anything without a limit is unlimited.
+exists counts until it is deleted, including waiting, FAILED and SUSPENDED queued resources; a request beyond it fails
+at once with RESOURCE_EXHAUSTED.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ def parse_limits(texts: Iterable[str]) -> dict[tuple[str, str], int]:
         place, _, number = text.partition("=")
         where, _, what = place.partition("/")
         if not where or not number.isdigit():
-            raise Refused(f"'{text}' is not ZONE/TYPE=NUMBER; write for example us-central2-b/v4-8=2")
+            raise Refused(f"'{text}' is not ZONE/TYPE=NUMBER, such as us-central2-b/v4-8=2")
         if what not in accelerator_types | resource_types:
             raise Refused(
-                f"'{text}' names no accelerator type and no family; `bastion instance-types` lists them (v4-8, v4)"
+                f"'{text}' names no accelerator type (v4-8) or resource type (v4); see `bastion instance-types`"
             )
         limits[where, what] = int(number)
     return limits
@@ -55,22 +55,22 @@ class Capacity:
         """Whether that many more nodes can be placed now."""
         zone = location.rpartition("/")[2]
         instance_type = instance_types.table()[accelerator_type]
-        of_type, of_family = (
+        of_accelerator_type, of_resource_type = (
             self.exists.get((zone, accelerator_type)),
             self.exists.get((zone, instance_type.resource_type)),
         )
-        if of_type is None and of_family is None:
+        if of_accelerator_type is None and of_resource_type is None:
             return True
         types, amount = 0, 0
         for node in self.ledger.nodes:
-            # A preempted node's capacity belongs to somebody else.
+            # The service took back a preempted node's capacity.
             if node.location.rpartition("/")[2] == zone and node.placed and node.state is not NodeState.PREEMPTED:
                 types += node.accelerator_type == accelerator_type
                 other = instance_types.table()[node.accelerator_type]
                 amount += other.amount if other.resource_type == instance_type.resource_type else 0
-        if of_type is not None and types + nodes > of_type:
+        if of_accelerator_type is not None and types + nodes > of_accelerator_type:
             return False
-        return of_family is None or amount + nodes * instance_type.amount <= of_family
+        return of_resource_type is None or amount + nodes * instance_type.amount <= of_resource_type
 
     def require_quota(self, location: str, accelerator_type: str, nodes: int, *, spot: bool) -> None:
         """Raise ApiError (RESOURCE_EXHAUSTED) with the limit if the project's quota is too small."""

@@ -1,7 +1,6 @@
 """Faults by seed: the seed and the names alone decide which resources and calls are hit.
 
-Call order and generator state do not matter: two runs with the same names have the same faults, whatever their threads
-and restarts.
+Two runs with the same names have the same faults, whatever their threads and restarts.
 """
 
 from __future__ import annotations
@@ -14,10 +13,10 @@ from bastion.core.errors import Refused
 
 # All fault types, by the names that `--fault` and `Faults` use.
 FAULT_TYPES: dict[str, str] = {
-    "stockout": "a creation fails with a stock-out inside its operation, a queued resource becomes FAILED",
+    "stockout": "a creation's operation fails with a stockout; a queued resource becomes FAILED",
     "hang": "a creation never ends",
-    "preempt": "a spot node is pre-empted, with its whole queued resource",
-    "maintenance": "a host maintenance ends a node; it is TERMINATED",
+    "preempt": "a spot node is preempted, with its whole queued resource",
+    "maintenance": "host maintenance ends a node; it is TERMINATED",
     "crash": "a host dies, and its node is TERMINATED",
     "silent-crash": "a host dies, and its node stays READY",
     "unavailable": "a call is answered with 503 UNAVAILABLE and does nothing",
@@ -41,7 +40,6 @@ class FaultPlan:
     seconds: float = 30.0
 
     def strikes(self, fault_type: str, name: str) -> bool:
-        """Whether the fault hits that name."""
         rate = self.rates.get(fault_type, 0.0)
         return rate > 0.0 and self._draw(fault_type, name, "whether") < rate
 
@@ -66,7 +64,7 @@ def parse_rates(texts: Iterable[str]) -> dict[str, float]:
             rates[fault_type] = -1.0
         if fault_type not in FAULT_TYPES or not 0.0 <= rates[fault_type] <= 1.0:
             raise Refused(
-                f"'{text}' is not KIND:RATE with a rate from 0 to 1 and a kind of {', '.join(FAULT_TYPES)}; "
-                "write for example preempt:0.2"
+                f"'{text}' is not KIND:RATE with a rate from 0 to 1 and KIND one of {', '.join(FAULT_TYPES)}; "
+                "example: preempt:0.2"
             )
     return rates

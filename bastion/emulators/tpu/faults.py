@@ -1,7 +1,7 @@
 """Faults on demand, for tests and demonstrations: files in `DIR/faults/`.
 
 * `fail-create.<anything>`: the next creation's operation fails with the file's text `CODE message`; empty means a
-  stockout. One file, one creation.
+  stockout.
 * `hang-create.<anything>`: the next creation never ends.
 * `preempt.<node id>`: the node is preempted as soon as it is ready.
 * `maintenance.<node id>`: host maintenance ends the node; with the text `recreate` it returns on new hosts.
@@ -61,7 +61,7 @@ class Faults:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    # ---- asking for them
+    # ---- requests for faults
 
     def fail_creations(self, count: int, *, code: int = 0, message: str = "") -> None:
         """Make the next `count` creations fail; by default with a stockout."""
@@ -98,11 +98,11 @@ class Faults:
     # ---- what the emulator reads
 
     def take(self, fault_type: str) -> str | None:
-        """Consume one file of that fault type and return its text; None if there is none."""
+        """Consume one file of that fault type and return its text; None: no such file."""
         for path in sorted([*self._folder.glob(fault_type), *self._folder.glob(f"{fault_type}.*")]):
             with contextlib.suppress(OSError):
                 text = path.read_text("utf-8", "replace").strip()
-                path.unlink()  # whoever removes it has it
+                path.unlink()  # The reader that removes it has it.
                 return text
         return None
 
@@ -123,7 +123,6 @@ class Faults:
             return 0.0
 
     def capacity(self) -> list[str]:
-        """Lines `ZONE/TYPE=NUMBER`."""
         try:
             return (self._folder / "capacity").read_text("utf-8", "replace").split()
         except OSError:
@@ -155,4 +154,4 @@ class Faults:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = self._folder / f".{uuid.uuid4().hex}"
         draft.write_text(text, "utf-8")
-        draft.replace(self._folder / name)  # never seen half written
+        draft.replace(self._folder / name)  # Readers never see a part of it.

@@ -3,7 +3,7 @@
 Independent of gRPC and protobuf; `service.py` translates. Invariants:
 
 * A request returns as soon as the ledger on disk records it; booting and ending run in threads.
-* A node leaves the ledger only when none of its processes is left.
+* A node leaves the ledger only after its last process has ended.
 * `TERMINATED` means that a host of a ready node died. The real service keeps such a node READY or repairs it later;
   here it is visible at once, because the slice is lost. The other hosts run until the node is deleted.
 * Only a reset of its queued resource restarts a node.
@@ -76,17 +76,17 @@ class Fleet:
         self._closed = threading.Event()
         self._watcher = threading.Thread(target=self._watch, name="watch", daemon=True)
 
-    # ---- the emulator's own life
+    # ---- start and end of the emulator
 
     def open(self) -> None:
-        """Take over from the previous emulator: adopt live hosts, end what should not run, resume the rest."""
+        """Take over from the previous emulator: adopt live hosts, end orphans, resume the rest."""
         self.ledger.load()
         self._hosts.sweep({node.key for node in self.ledger.nodes})
         with self._lock:
             for node in self.ledger.nodes:
                 match node.state:
                     case NodeState.CREATING | NodeState.RESTARTING | NodeState.REPAIRING:
-                        # Its creation was accepted, so it continues; hosts of the first try are orphans now.
+                        # Its creation was accepted, so it continues; its earlier hosts are orphans now.
                         self.reboot(node.name)
                     case NodeState.DELETING:
                         self._begin(node.name, self._end)
@@ -100,7 +100,7 @@ class Fleet:
         self._watcher.start()
 
     def close(self) -> None:
-        """End and forget all nodes and queued resources; return when no process is left."""
+        """Delete all nodes and queued resources; return when all processes have ended."""
         self._closed.set()
         self.ledger.changed.set()
         with self._lock:
@@ -117,13 +117,11 @@ class Fleet:
         self.queue.step()
         self._hosts.reap()
 
-    # ---- what the API asks
+    # ---- calls of the API
 
     def create(self, new: NewNode) -> OperationRecord:
-        """Accept a node; it boots in the background.
-
-        Raises:
-            ApiError: INVALID_ARGUMENT, ALREADY_EXISTS or RESOURCE_EXHAUSTED.
+        """Accept a node; it boots in the background. Raises ApiError: INVALID_ARGUMENT, ALREADY_EXISTS,
+        RESOURCE_EXHAUSTED.
         """
         check_node(new, hosts_max=self._settings.hosts_max)
         with self._lock:
@@ -151,12 +149,12 @@ class Fleet:
             return operation
 
     def get(self, name: str) -> NodeRecord:
-        """The node of that name; raises ApiError (NOT_FOUND)."""
+        """The node of that name. Raises ApiError (NOT_FOUND)."""
         with self._lock:
             return self.ledger.node(name)
 
     def host_problem(self, node: NodeRecord) -> str:
-        """Why a host of a node is not up, from its startup script; empty if all is well."""
+        """Why a host of a node is not up, from its startup script; empty if all are."""
         found = ((host.worker, self._hosts.folder(node.key, host.worker).problem) for host in node.hosts)
         return next((f"worker {worker}: {problem}" for worker, problem in found if problem), "")
 
@@ -168,7 +166,7 @@ class Fleet:
     def delete(self, name: str) -> OperationRecord:
         """Accept the deletion of a node; repeated requests get the same operation.
 
-        The only node of a queued resource suspends it: it is SUSPENDED when the node is gone. Raises ApiError:
+        The only node of a queued resource suspends it: it is SUSPENDED after the node is deleted. Raises ApiError:
         NOT_FOUND, or FAILED_PRECONDITION if the queued resource needs the node.
         """
         with self._lock:
@@ -182,7 +180,7 @@ class Fleet:
             self.ledger.save()
             return operation
 
-    # ---- what goes wrong
+    # ---- faults
 
     def preempt(self, name: str) -> None:
         """Preempt the node like the real service: notify the hosts, then end them; the node stays until deleted.
@@ -234,14 +232,14 @@ class Fleet:
         if not silent:
             self._terminate(node, [worker])
 
-    # ---- what the queue asks
+    # ---- calls of the queue
 
     def boot(self, name: str) -> None:
         self._begin(name, self._boot)
 
     def reboot(self, name: str) -> None:
         old = self.ledger.node(name)
-        # A new key: hosts of the old one are orphans from now on, also for the sweep after a crash.
+        # A new key makes the old hosts orphans, also for the sweep after a crash.
         self.ledger.change_node(
             name, key=new_key(name), hosts=(), boots=old.boots + 1, ready_at=None, taken_at=None, unwatched=False
         )
@@ -318,7 +316,7 @@ class Fleet:
             if hosts:
                 self.ledger.save()
             else:
-                self.ledger.save_soon()  # nothing runs; after a crash it just becomes ready again
+                self.ledger.save_soon()  # Without hosts, a node becomes ready again after a crash.
 
     def _coordinator(self, node: NodeRecord, stop: threading.Event) -> str:
         """The address of slice 0's first host, once known; empty without multislice."""
@@ -331,7 +329,7 @@ class Fleet:
             if first is not None and first.hosts:
                 return f"{first.hosts[0].ip}:{_MEGASCALE_PORT}"
             stop.wait(0.01)
-        return ""  # the node is being ended
+        return ""  # The node is ending.
 
     def _fail(self, name: str, failure: CreateFailure) -> None:
         """A failed creation leaves no node, only an error in its operation or queued resource."""
@@ -359,7 +357,7 @@ class Fleet:
         node = self.get(name)
         grace = self._settings.grace_seconds
         while not self._hosts.end(node.hosts, grace_seconds=grace):
-            _log.error("processes of node %s do not die; trying again", name)
+            _log.error("processes of node %s do not end; trying again", name)
             time.sleep(1.0)
             grace = 0
         self._hosts.remove(node.key)
@@ -367,7 +365,7 @@ class Fleet:
             self.ledger.finish(self.ledger.node(name).delete_operation)
             self.ledger.drop_node(name)
             self.ledger.save()
-        _log.info("node %s is gone", name)
+        _log.info("node %s was deleted", name)
 
     def _adopt(self, node: NodeRecord) -> None:
         """Adopt a ready node; a slice of an incomplete gang is recreated with the gang."""
@@ -386,8 +384,8 @@ class Fleet:
                 self._take_due()
                 self.queue.step()
             except OSError as error:
-                # From a fault file; the hosts must still be watched.
-                _log.warning("a look at the nodes was cut short: %s", error)
+                # A fault file failed; still watch the hosts.
+                _log.warning("could not check all nodes: %s", error)
             self.ledger.changed.wait(self._settings.watch_seconds)
             self.ledger.changed.clear()
 
@@ -397,7 +395,7 @@ class Fleet:
         try:
             self.capacity.exists = {**self._settings.exists, **parse_limits(self.faults.capacity())}
         except Refused as error:
-            _log.warning("the file faults/capacity says nothing: %s", error)
+            _log.warning("ignoring the file faults/capacity: %s", error)
         ready = [node for node in self.ledger.nodes if node.state is NodeState.READY]
         for node in ready:
             dead = [host.worker for host in node.hosts if not host.alive]
@@ -450,7 +448,7 @@ class Fleet:
             if current is None or current.key != node.key or current.state is not NodeState.READY:
                 return
             hosts = instance_types.table()[node.accelerator_type].hosts
-            description = f"worker {workers} of {hosts} died: its supervisor process is gone"
+            description = f"worker {workers} of {hosts} died: its supervisor process has ended"
             self.ledger.change_node(node.name, state=NodeState.TERMINATED, health_description=description)
             self.ledger.save()
         _log.warning("node %s lost a host: %s", node.name, description)

@@ -1,7 +1,7 @@
 """The description of one emulated host, `host.json`, and the layout of its folder.
 
-The emulator writes it before it starts the host's supervisor; the supervisor, and after a crash the next emulator, read
-it. Imports no google, grpc or pydantic.
+The emulator writes it; the host's supervisor, and after a crash the next emulator, read it. Imports no google, grpc or
+pydantic.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from bastion.emulators.state_folder import write_private
 MARKER = "BASTION_VM"
 # Marks everything of a local bastion; inherited, so that its end also finds hosts without an emulator.
 HOME_MARKER = "BASTION_LOCAL_HOME"
-# What a host inherits from the emulator's environment: that marker, and the endpoint of this machine's Cloud Storage (a
+# What a host inherits from the emulator's environment: that marker, and the address of this machine's Cloud Storage (a
 # real VM has a name server).
 INHERITED = (HOME_MARKER, "STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL")
 
@@ -111,7 +111,7 @@ class HostFolder:
     def note_problem(self, text: str) -> None:
         """Store the startup script's message; an empty text removes it.
 
-        Stored in a symbolic link, because the problem may be a full disk; a short link takes no block.
+        Uses a symbolic link, because the problem may be a full disk; a short link takes no block.
         """
         noted, following = self.path / "problem", self.path / "problem.new"
         with contextlib.suppress(OSError):
@@ -142,7 +142,7 @@ class HostFolder:
         write_private(self.spec, json.dumps(asdict(spec)).encode())
 
     def read(self) -> HostSpec:
-        """Read the host's description; raises OSError if it is missing, ValueError if malformed."""
+        """Read the host's description. Raises OSError if it is missing, ValueError if malformed."""
         document = json.loads(self.spec.read_bytes())
         try:
             return HostSpec(**{**document, "addresses": tuple(document["addresses"])})

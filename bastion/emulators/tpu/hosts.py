@@ -1,8 +1,8 @@
 """Hosts as processes of this machine: loopback addresses, starting supervisors, ending all processes of a host.
 
-Each node gets a block of loopback addresses, 127.100.N.1 for worker 0 and so on: ports of different nodes never
-collide, and peers look real. Listening on the metadata port of each address reserves a block. The supervisor inherits
-that socket, so the block stays reserved exactly as long as its hosts live, whatever happens to the emulator.
+Each node has a block of loopback addresses, 127.100.N.1 for worker 0 and so on: ports of different nodes never collide,
+and peers look real. Listening on the metadata port of each address reserves a block. The supervisor inherits that
+socket, so the block stays reserved exactly as long as its hosts are alive.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class AddressBlocks:
                 return listeners
         raise NoAddressesLeft(
             f"all {_BLOCKS} blocks of loopback addresses 127.100.N.1 have port {METADATA_PORT} taken; "
-            "delete nodes, or end the program that listens on that port of every address"
+            "delete nodes, or end the program that listens on that port on every address"
         )
 
 
@@ -117,22 +117,19 @@ class Hosts:
             )
         with self._lock:
             self._children.append(child)
-        # A child that died at once is a zombie until reaped; this identity is never alive.
+        # A child that ended at once is a zombie until reaped; this identity is never alive.
         return ProcessId.of(child.pid) or ProcessId(child.pid, 0)
 
     def reap(self) -> None:
-        """Reap ended supervisors."""
         with self._lock:
             self._children = [child for child in self._children if child.poll() is None]
 
     def end(self, hosts: Sequence[HostRecord], *, grace_seconds: float) -> bool:
-        """End all processes of these hosts: ask the supervisors, wait, then kill by marker. Return whether all are
-        gone.
-        """
+        """Ask the supervisors to end their hosts, wait, then kill by marker; return whether all have ended."""
         for host in hosts:
             if (supervisor := host.supervisor) is not None:
                 supervisor.signal(signal.SIGTERM)
-        # The supervisor kills after the grace period; the slack lets it notice that all are gone.
+        # The supervisor kills after the grace period, and needs time to see that all have ended.
         deadline = time.monotonic() + grace_seconds + 1.0
         while any(host.alive for host in hosts) and time.monotonic() < deadline:
             time.sleep(0.02)
@@ -149,8 +146,8 @@ class Hosts:
         self.reap()
 
     def remove(self, key: str) -> None:
-        """Remove a node's folders; serial logs are kept for a while, to diagnose nodes that never came up."""
-        with contextlib.suppress(OSError):  # a log must not prevent the removal
+        """Remove a node's folders; its serial logs stay for a while, to diagnose nodes that never came up."""
+        with contextlib.suppress(OSError):  # A log must not prevent the removal.
             self._serial.mkdir(mode=0o700, exist_ok=True)
             for path in self.node_folder(key).glob("*/serial.log"):
                 path.replace(self._serial / f"{key}-{path.parent.name}.log")
@@ -176,7 +173,7 @@ class Hosts:
 def host_spec(
     node: NodeRecord, host: HostRecord, hosts: tuple[HostRecord, ...], coordinator: str, settings: FleetSettings
 ) -> HostSpec:
-    """What one host of a node is told about itself."""
+    """The description of one host of a node."""
     location = LOCATION.fullmatch(node.location)
     assert location is not None, node.location
     return HostSpec(

@@ -1,7 +1,7 @@
 """The ledger of a running emulator: guarded by one lock, written at every change, copied to the event log.
 
-A full disk stops nothing: changes are written when there is space. A crash before that loses them: a node's hosts are
-swept, or a deleted node returns.
+If the disk is full, changes are written when there is space. A crash before that loses them: a node's hosts are swept,
+or a deleted node returns.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _Record = TypeVar("_Record")
 
 
 class OpenLedger:
-    """The state, and the only way to change it. Hold `lock` around what belongs together."""
+    """The state, and the only way to change it. Hold `lock` around changes that belong together."""
 
     def __init__(self, state_dir: Path) -> None:
         self._file = state_dir / "state.json"
@@ -39,7 +39,7 @@ class OpenLedger:
         self._ledger = Ledger()
         self._unsaved = False
         self.lock = threading.RLock()
-        # Set at every save: something may be due now.
+        # Set at every save, because something may be due now.
         self.changed = threading.Event()
 
     def load(self) -> None:
@@ -57,14 +57,14 @@ class OpenLedger:
                 self._ledger.save(self._file)
             except OSError as error:
                 if not self._unsaved:
-                    _log.error("%s could not be written, which is tried again until it can be: %s", self._file, error)
+                    _log.error("cannot write %s; will retry: %s", self._file, error)
                 self._unsaved = True
             else:
                 self._unsaved = False
         self.changed.set()
 
     def save_soon(self) -> None:
-        """Write at the next look; for changes that a crash may lose."""
+        """Write with the next check, for changes that a crash may lose."""
         self._unsaved = True
         self.changed.set()
 
@@ -84,7 +84,7 @@ class OpenLedger:
         return self._ledger.nodes.get(name)
 
     def node(self, name: str) -> NodeRecord:
-        """The node of that name; raises ApiError (NOT_FOUND)."""
+        """The node of that name. Raises ApiError (NOT_FOUND)."""
         return _found(self._ledger.nodes.get(name), name)
 
     def nodes_of(self, queued: QueuedRecord) -> list[NodeRecord]:
@@ -121,7 +121,7 @@ class OpenLedger:
         return self._ledger.queued.get(name)
 
     def queued(self, name: str) -> QueuedRecord:
-        """The queued resource of that name; raises ApiError (NOT_FOUND)."""
+        """The queued resource of that name. Raises ApiError (NOT_FOUND)."""
         return _found(self._ledger.queued.get(name), name)
 
     def add_queued(self, queued: QueuedRecord) -> None:
@@ -140,7 +140,7 @@ class OpenLedger:
         return after
 
     def suspend_queued(self, name: str, initiator: Initiator) -> None:
-        """An active queued resource starts to lose its nodes; any other keeps its state."""
+        """Mark an active queued resource as SUSPENDING; any other keeps its state."""
         if self._ledger.queued[name].state is QueuedState.ACTIVE:
             self.change_queued(name, state=QueuedState.SUSPENDING, initiator=initiator)
 
@@ -151,7 +151,6 @@ class OpenLedger:
     # ---- operations
 
     def begin(self, location: str, target: str, verb: str) -> OperationRecord:
-        """Start a new operation."""
         now = time.time()
         # Names sort by time, so listing by name is listing by age.
         name = f"{location}/operations/operation-{int(now * 1e6):016d}-{uuid.uuid4().hex[:8]}"
@@ -166,7 +165,7 @@ class OpenLedger:
             self._ledger.operations[operation] = found.finished(code, message)
 
     def operation(self, name: str) -> OperationRecord:
-        """The operation of that name; raises ApiError (NOT_FOUND)."""
+        """The operation of that name. Raises ApiError (NOT_FOUND)."""
         found = self._ledger.operations.get(name)
         if found is None:
             raise ApiError(Code.NOT_FOUND, f"Operation '{name}' was not found")
@@ -179,17 +178,13 @@ class OpenLedger:
             return [found for name, found in sorted(self._ledger.operations.items()) if name.startswith(prefix)]
 
     def cancel(self, name: str) -> None:
-        """Accept the request; as in the API, canceling is best effort, and has no effect here. Raises ApiError
-        (NOT_FOUND).
-        """
+        """Accept the request; as in the API, it is best effort; here it has no effect. Raises ApiError (NOT_FOUND)."""
         with self.lock:
             self._ledger.operations[name] = self.operation(name).model_copy(update={"cancel_requested": True})
             self.save()
 
     def forget(self, name: str) -> None:
-        """Drop a finished operation; a running one is kept, because its node refers to it. Raises ApiError
-        (NOT_FOUND).
-        """
+        """Drop a finished operation; a node refers to a running one, so it stays. Raises ApiError (NOT_FOUND)."""
         with self.lock:
             if self.operation(name).ended is not None:
                 del self._ledger.operations[name]

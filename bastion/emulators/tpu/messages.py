@@ -24,14 +24,13 @@ def stored(message: Any) -> str:
 
 
 def restored(message_type: Any, text: str) -> Any:
-    """The inverse of `stored`."""
     return message_type.deserialize(base64.b64decode(text))
 
 
 def new_node(location: str, node_id: str, sent: tpu_v2.Node, *, spot: bool, reserved: bool) -> NewNode:
     """The node that a Node message asks for. Raises ApiError (INVALID_ARGUMENT)."""
     if sent.accelerator_config.topology:
-        raise ApiError(Code.INVALID_ARGUMENT, "this emulator wants accelerator_type instead of accelerator_config")
+        raise ApiError(Code.INVALID_ARGUMENT, "this emulator does not support accelerator_config; use accelerator_type")
     without_metadata = tpu_v2.Node(sent)
     without_metadata.metadata = {}
     return NewNode(
@@ -48,11 +47,11 @@ def new_node(location: str, node_id: str, sent: tpu_v2.Node, *, spot: bool, rese
 
 
 def page(found: Sequence[_T], name_of: Callable[[_T], str], request: Any) -> tuple[Iterable[_T], str]:
-    """The requested page of things sorted by name, and the next page's token ("" at the end)."""
+    """The requested page of items sorted by name, and the next page's token ("" at the end)."""
     try:
         after = base64.b64decode(request.page_token, altchars=b"-_", validate=True).decode()
     except (binascii.Error, ValueError) as error:
-        raise ApiError(Code.INVALID_ARGUMENT, f"the page token '{request.page_token}' is none of ours") from error
+        raise ApiError(Code.INVALID_ARGUMENT, f"'{request.page_token}' is not a valid page token") from error
     if request.page_size < 0:
         raise ApiError(Code.INVALID_ARGUMENT, "page_size must not be negative")
     rest = [thing for thing in found if name_of(thing) > after]

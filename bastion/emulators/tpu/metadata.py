@@ -4,8 +4,8 @@ Runs in the host's supervisor, on the host's own loopback address. Standard libr
 
 The metadata holds the node's startup script and run token, and any local user can connect. So a request must have
 `Metadata-Flavor: Google` and no `X-Forwarded-For`, as on a real VM, where that stops browsers and naive proxies. The
-peer must belong to this user or root (`bastion.net.peers`). A page whose name resolves to a loopback address can send
-any header, so the request's host must be a name of the metadata server.
+peer must belong to this user or root (`bastion.net.peers`). The request's host must be a name of the metadata server,
+because a page whose name resolves to a loopback address can send any header.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _GUEST_ATTRIBUTES = "instance/guest-attributes/"
 _VALUE_MAX_BYTES = 256 * 1024
 _GUEST_ATTRIBUTES_MAX = 1000
 _WAIT_MAX_SECONDS = 60.0
-# The real server's names, which clients may send whatever address they connect to.
+# The real server's names, which clients may send to any address.
 _HOSTS = frozenset(("metadata", "metadata.google.internal", "169.254.169.254"))
 
 # A leaf is a value or a function; a folder holds both.
@@ -44,7 +44,7 @@ def worker_network_endpoints(addresses: tuple[str, ...]) -> str:
 
 
 def tree(spec: HostSpec, folder: HostFolder) -> Tree:
-    """Everything that a host can ask about itself; the node's own metadata cannot override the platform's."""
+    """All metadata of a host; the node's own cannot override the platform's."""
     tpu_env = {
         "ACCELERATOR_TYPE": spec.accelerator_type,
         "CONSUMER_PROJECT_ID": spec.project,
@@ -98,7 +98,7 @@ def _text(path: Path) -> str:
 
 
 def find(root: Tree, path: str) -> Tree | Leaf | None:
-    """The entry at a path like `instance/attributes/`; None if there is none."""
+    """The entry at a path like `instance/attributes/`; None: no such entry."""
     found: Any = root
     for piece in path.strip("/").split("/") if path.strip("/") else []:
         if not isinstance(found, dict) or piece not in found:
@@ -143,7 +143,7 @@ class MetadataServer:
         self._server.daemon_threads = True
 
     def start(self, *, stop_poll_seconds: float = 5.0) -> None:
-        """Serve in a thread, which checks for `stop` at this interval: an idle host should rarely wake up."""
+        """Serve in a thread that checks for `stop` at this interval: an idle host should rarely wake up."""
         serve = self._server.serve_forever
         threading.Thread(target=serve, args=(stop_poll_seconds,), name="metadata", daemon=True).start()
 
@@ -172,7 +172,7 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         url = urllib.parse.urlsplit(self.path)
         if url.path == "/":
-            # google-auth first asks here whether this is a metadata server, without a flavor.
+            # google-auth first asks here, without a flavor, whether this is a metadata server.
             return self._answer(HTTPStatus.OK, "computeMetadata/\n")
         if not self._allowed():
             return None
@@ -187,7 +187,7 @@ class _Handler(BaseHTTPRequestHandler):
         with self.changed:
             content_type, body = render(found, recursive=recursive)
         if url.path.endswith("/token"):
-            content_type = "application/json"  # otherwise google-auth treats it as text
+            content_type = "application/json"  # Otherwise google-auth treats it as text.
         return self._answer(HTTPStatus.OK, body, content_type, etag=_etag(body))
 
     def do_PUT(self) -> None:
@@ -196,17 +196,21 @@ class _Handler(BaseHTTPRequestHandler):
         path = urllib.parse.urlsplit(self.path).path.removeprefix(_ROOT)
         pieces = path.removeprefix(_GUEST_ATTRIBUTES).split("/")
         if not path.startswith(_GUEST_ATTRIBUTES) or len(pieces) != 2 or not all(pieces):
-            self.close_connection = True  # the body stays unread
+            self.close_connection = True  # The body stays unread.
             return self._answer(HTTPStatus.NOT_FOUND, "only instance/guest-attributes/NAMESPACE/KEY can be written\n")
         length = self.headers.get("Content-Length", "")
         if not length.isdigit() or int(length) > _VALUE_MAX_BYTES:
             self.close_connection = True
-            return self._answer(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"at most {_VALUE_MAX_BYTES} bytes\n")
+            return self._answer(
+                HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"a value must be at most {_VALUE_MAX_BYTES} bytes\n"
+            )
         value = self.rfile.read(int(length)).decode("utf-8", "replace")
         with self.changed:
             guest = self.metadata["instance"]["guest-attributes"]
             if sum(len(keys) for keys in guest.values()) >= _GUEST_ATTRIBUTES_MAX:
-                return self._answer(HTTPStatus.INSUFFICIENT_STORAGE, f"at most {_GUEST_ATTRIBUTES_MAX} attributes\n")
+                return self._answer(
+                    HTTPStatus.INSUFFICIENT_STORAGE, f"a host must have at most {_GUEST_ATTRIBUTES_MAX} attributes\n"
+                )
             guest.setdefault(pieces[0], {})[pieces[1]] = value
         return self._answer(HTTPStatus.OK, "")
 

@@ -1,7 +1,6 @@
-"""The table of the Cloud TPU API v2 methods that the emulator serves, with their messages.
+"""The Cloud TPU API v2 methods that the emulator serves, with their messages.
 
-The client library registers messages but no service descriptors. `tests/unit/emulators/tpu/test_methods.py` compares
-the table with the installed client.
+The client library registers messages but no service descriptors; a test compares this table with the installed client.
 """
 
 from __future__ import annotations
@@ -28,12 +27,10 @@ class Method:
 
     @property
     def read(self) -> Callable[[bytes], Any]:
-        """Parse a request."""
         return _either(self.request, "deserialize", "FromString")
 
     @property
     def write(self) -> Callable[[Any], bytes]:
-        """Serializes a response."""
         return _either(self.response, "serialize", "SerializeToString")
 
 

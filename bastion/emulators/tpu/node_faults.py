@@ -15,7 +15,7 @@ from bastion.emulators.tpu.records import NodeRecord
 
 
 class Victims(Protocol):
-    """What can be done to nodes. Missing or incomplete nodes are ignored."""
+    """Applies faults to nodes; ignores missing or incomplete nodes."""
 
     def preempt(self, name: str) -> None: ...
 

@@ -5,8 +5,8 @@
 Independent of gRPC and protobuf; `queue_service.py` translates. Invariants:
 
 * Only `step` advances a queued resource, from the ledger's state, so a restart needs only a step.
-* A queued resource is served when capacity for all its nodes is there. The oldest comes first; one that does not fit
-  blocks nobody.
+* A queued resource is served when there is capacity for all its nodes. The oldest comes first; one that does not fit
+  blocks no other.
 * FAILED and SUSPENDED are final: they keep their quota and name until deleted.
 * It leaves the ledger after its last node.
 """
@@ -40,7 +40,7 @@ _DELETABLE = {
 
 
 class NodeKeeper(Protocol):
-    """What the queue needs of the owner of the nodes. Called under the ledger's lock; returns at once."""
+    """The owner of the nodes, for the queue. Called under the ledger's lock; returns at once."""
 
     def boot(self, name: str) -> None:
         """Start to boot a node that is in the ledger."""
@@ -49,15 +49,11 @@ class NodeKeeper(Protocol):
         """End a node's hosts and boot new ones."""
 
     def end(self, name: str) -> None:
-        """Start to end a node; it leaves the ledger when it is gone."""
+        """Start to end a node; it leaves the ledger afterwards."""
 
 
 class Queue:
-    """All queued resources of one emulator; thread-safe.
-
-    Args:
-        wait_seconds: Minimum wait of each for resources.
-    """
+    """All queued resources of one emulator, each waiting at least `wait_seconds`; thread-safe."""
 
     def __init__(
         self, ledger: OpenLedger, capacity: Capacity, keeper: NodeKeeper, *, hosts_max: int, wait_seconds: float
@@ -68,13 +64,12 @@ class Queue:
         self._hosts_max = hosts_max
         self._wait_seconds = wait_seconds
 
-    # ---- what the API asks
+    # ---- calls of the API
 
     def create(self, new: NewQueuedResource) -> OperationRecord:
         """Accept a queued resource; its operation ends when it waits for resources.
 
-        Raises:
-            ApiError: INVALID_ARGUMENT, ALREADY_EXISTS or RESOURCE_EXHAUSTED.
+        Raises ApiError: INVALID_ARGUMENT, ALREADY_EXISTS or RESOURCE_EXHAUSTED.
         """
         check_queued(new, hosts_max=self._hosts_max)
         node = new.nodes[0]
@@ -109,7 +104,7 @@ class Queue:
             return operation
 
     def get(self, name: str) -> QueuedRecord:
-        """The queued resource of that name; raises ApiError (NOT_FOUND)."""
+        """The queued resource of that name. Raises ApiError (NOT_FOUND)."""
         with self._ledger.lock:
             return self._ledger.queued(name)
 
@@ -121,8 +116,8 @@ class Queue:
     def delete(self, name: str, *, force: bool) -> OperationRecord:
         """Accept the deletion of a queued resource and its nodes; repeated requests get the same operation.
 
-        Raises:
-            ApiError: NOT_FOUND; FAILED_PRECONDITION if it has nodes and `force` is not set, or it is being suspended.
+        Raises ApiError: NOT_FOUND; FAILED_PRECONDITION if it has nodes and `force` is not set, or it is being
+        suspended.
         """
         with self._ledger.lock:
             queued = self._ledger.queued(name)
@@ -145,8 +140,7 @@ class Queue:
     def reset(self, name: str) -> OperationRecord:
         """Accept a restart of all nodes of an active queued resource: same names, new hosts.
 
-        Raises:
-            ApiError: NOT_FOUND; FAILED_PRECONDITION if it is not active.
+        Raises ApiError: NOT_FOUND; FAILED_PRECONDITION if it is not active.
         """
         with self._ledger.lock:
             queued = self._ledger.queued(name)
@@ -180,7 +174,7 @@ class Queue:
                 f"Node '{node.name}' belongs to queued resource '{queued.name}', which is in state {queued.state.name}",
             )
 
-    # ---- what happens to it
+    # ---- changes
 
     def fail(self, name: str, code: int, message: str) -> None:
         """Fail after one of its nodes could not be made, and end the others. The caller holds the ledger's lock."""
@@ -209,7 +203,7 @@ class Queue:
             if self._ledger.queued_resources != before:
                 self._ledger.save()
 
-    # ---- inside
+    # ---- steps
 
     def _move(self, queued: QueuedRecord, now: float) -> None:
         match queued.state:
@@ -221,11 +215,11 @@ class Queue:
             case QueuedState.PROVISIONING:
                 nodes = self._ledger.nodes_of(queued)
                 if len(nodes) == len(queued.nodes) and all(node.state is NodeState.READY for node in nodes):
-                    # In this order: whoever sees the operation done also sees the state.
+                    # In this order, so that a client that sees the operation done also sees the state.
                     self._ledger.change_queued(queued.name, state=QueuedState.ACTIVE)
                     self._ledger.finish(queued.reset_operation)
             case QueuedState.SUSPENDING:
-                # A preempted node stays visible; it is over when its hosts are.
+                # A preempted node stays visible; it ends with its hosts.
                 nodes = self._ledger.nodes_of(queued)
                 taken = all(node.state is NodeState.PREEMPTED for node in nodes)
                 if taken and not any(host.alive for node in nodes for host in node.hosts):

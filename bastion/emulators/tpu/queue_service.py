@@ -76,7 +76,7 @@ def queued_message(record: QueuedRecord) -> tpu_v2.QueuedResource:
         case QueuedState.SUSPENDED:
             state.suspended_data = _State.SuspendedData()
         case QueuedState.WAITING_FOR_RESOURCES:
-            pass  # the API has no data for it
+            pass  # The API has no data for it.
     message.state = state
     return message
 
@@ -85,7 +85,7 @@ def _new(request: tpu_v2.CreateQueuedResourceRequest) -> NewQueuedResource:
     """The queued resource that a request asks for. Raises ApiError (INVALID_ARGUMENT)."""
     sent = request.queued_resource
     if len(sent.tpu.node_spec) != 1:
-        raise _invalid(f"a queued resource has exactly one node_spec, not {len(sent.tpu.node_spec)}")
+        raise _invalid(f"a queued resource must have exactly one node_spec, not {len(sent.tpu.node_spec)}")
     spec = sent.tpu.node_spec[0]
     if tpu_v2.SchedulingConfig.to_dict(spec.node.scheduling_config) != tpu_v2.SchedulingConfig.to_dict(
         tpu_v2.SchedulingConfig()
@@ -117,7 +117,7 @@ def _node_ids(spec: tpu_v2.QueuedResource.Tpu.NodeSpec, queued_id: str) -> list[
     """The ids of the nodes; the message cannot hold both a node id and multislice parameters."""
     if "multislice_params" not in spec:
         if not spec.node_id:
-            raise _invalid("a node_spec needs a node_id or multislice_params")
+            raise _invalid("a node_spec requires a node_id or multislice_params")
         return [spec.node_id]
     count = spec.multislice_params.node_count
     if count < 2:

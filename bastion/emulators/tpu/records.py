@@ -1,8 +1,8 @@
 """The emulator's persistent state in one file, `state.json`: nodes, queued resources and operations.
 
-The file is replaced atomically, so that a node and its operation agree after a crash. It contains startup scripts and
-run tokens, and only this user can read it. Long metadata values (startup scripts) are stored once: the file is written
-at every change, and all nodes have the same script.
+The file is replaced atomically, so that a node and its operation agree after a crash. Only this user can read it,
+because it contains startup scripts and run tokens. Long metadata values are stored once: the file is written at every
+change, and all nodes have the same startup script.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from bastion.processes import ProcessId, host_identity
 
 _log = logging.getLogger(__name__)
 
-# Finished operations are kept for a while, like in the real service.
+# Finished operations are kept for a while, as in the real service.
 _FINISHED_OPERATIONS_MAX = 500
 # Format 1 had no queued resources and no shared texts; it is still readable.
 _FORMAT = 2
@@ -41,8 +41,6 @@ class ApiError(BastionError):
 
 
 class Code(IntEnum):
-    """The codes of google.rpc.Code that the emulator uses."""
-
     CANCELLED = 1
     INVALID_ARGUMENT = 3
     DEADLINE_EXCEEDED = 4
@@ -56,8 +54,6 @@ class Code(IntEnum):
 
 
 class NodeState(IntEnum):
-    """The states of google.cloud.tpu.v2.Node.State that the emulator uses."""
-
     CREATING = 1
     READY = 2
     RESTARTING = 3
@@ -97,7 +93,7 @@ class _Record(BaseModel):
 
 
 class HostRecord(_Record):
-    """One host. Its id is on disk before its process exists, so that a crash in between leaves nothing unknown."""
+    """One host. Its id is on disk before its process exists, so that a crash leaves no unknown process."""
 
     worker: int
     vm_id: str = Field(min_length=1)
@@ -125,11 +121,9 @@ class NodeRecord(_Record):
         health_description: Why it is unhealthy; empty if healthy.
         create_operation: Empty for a node of a queued resource; so is `delete_operation`.
         queued: Name of the queued resource that made it, or empty.
-        slice_index, slices: Its place in a multislice.
         placed: Whether it holds capacity of its zone.
         hangs: Whether its creation never ends.
         boots: How often its hosts were made.
-        ready_at: When it became READY.
         taken_at: When its hosts end; set with their notice. `taken_as` is its state from then on.
         unwatched: Whether it stays READY with a dead host.
     """
@@ -200,8 +194,7 @@ class QueuedRecord(_Record):
         name: `projects/P/locations/Z/queuedResources/ID`.
         nodes: Names of its nodes, by slice.
         metadata: Of every node.
-        sent: The creator's QueuedResource message without metadata, in base64.
-        node_sent: The Node message in it, likewise.
+        sent, node_sent: The creator's QueuedResource message without metadata, and the Node message in it; in base64.
         since: When it entered its state.
         valid_after, valid_until: When provisioning may start; None: any time.
         initiator: Who suspended it.
@@ -278,7 +271,7 @@ class Ledger(BaseModel):
         except (ValidationError, ValueError, LookupError, TypeError, AttributeError) as error:
             aside = path.with_name(path.name + ".unreadable")
             path.replace(aside)
-            _log.error("%s cannot be read and was moved to %s; every VM in it is ended (%s)", path, aside, error)
+            _log.error("cannot read %s; moved it to %s and ending every VM in it (%s)", path, aside, error)
             return Ledger(machine=host_identity())
         if ledger.machine != host_identity():
             for name, node in ledger.nodes.items():

@@ -61,7 +61,7 @@ class NewQueuedResource:
 
 
 def check_node(new: NewNode, *, hosts_max: int) -> None:
-    """Raise ApiError (INVALID_ARGUMENT) for what the API or this machine cannot do."""
+    """Raise ApiError (INVALID_ARGUMENT) for what the API or this machine does not allow."""
     instance_type = instance_types.table().get(new.accelerator_type)
     location = LOCATION.fullmatch(new.location)
     size = sum(len(name.encode()) + len(value.encode()) for name, value in new.metadata.items())
@@ -96,7 +96,7 @@ def check_node(new: NewNode, *, hosts_max: int) -> None:
 
 
 def check_queued(new: NewQueuedResource, *, hosts_max: int) -> None:
-    """Raise ApiError (INVALID_ARGUMENT) for what the API or this machine cannot do."""
+    """Raise ApiError (INVALID_ARGUMENT) for what the API or this machine does not allow."""
     if not QUEUED_ID.fullmatch(new.queued_id):
         raise _invalid(f"'{new.queued_id}' is not a queued resource id; it must match {QUEUED_ID.pattern}")
     for node in new.nodes:

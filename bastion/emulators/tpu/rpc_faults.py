@@ -60,7 +60,7 @@ class RpcFaults(grpc.ServerInterceptor):  # type: ignore[misc] # grpc has no typ
         if asked is not None:
             code, _, message = asked.partition(" ")
             known = code.isdigit() and int(code) in _STATUS and int(code) != 0
-            return (int(code), message or "a fault that was asked for") if known else _UNAVAILABLE
+            return (int(code), message or "an injected fault") if known else _UNAVAILABLE
         if self._plan.strikes("unavailable", name):
             return _UNAVAILABLE
         return _THROTTLED if self._plan.strikes("throttled", name) else None

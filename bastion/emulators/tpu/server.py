@@ -43,16 +43,11 @@ class EmulatorSettings(FleetSettings):
 
 
 class Emulator:
-    """A Cloud TPU API on this machine. Call `open`, use `address`, call `close`.
-
-    Raises:
-        EmulatorRunning: From `open`: the state folder is already served.
-        Refused: From `open`: the folder cannot be made private, or the port is in use.
-    """
+    """A Cloud TPU API on this machine. Call `open`, use `address`, call `close`."""
 
     def __init__(self, settings: EmulatorSettings) -> None:
         if settings.hosts_max > HOSTS_MAX:
-            raise Refused(f"--hosts-max={settings.hosts_max} is too large: a node has at most {HOSTS_MAX} addresses")
+            raise Refused(f"--hosts-max={settings.hosts_max} is too large; it must be at most {HOSTS_MAX}")
         self._settings = settings
         self._folder = settings.state_dir.absolute()
         self._lock: int | None = None
@@ -66,7 +61,10 @@ class Emulator:
         return self._address
 
     def open(self) -> EmulatorAddress:
-        """Start serving."""
+        """Start serving. Raises EmulatorRunning if the state folder is already served.
+
+        Raises Refused if the folder cannot be made private or the port is in use.
+        """
         make_private(self._folder)
         make_private(self._folder / "vms")
         self._lock = hold(self._folder)
@@ -75,7 +73,7 @@ class Emulator:
             ThreadPoolExecutor(_RPC_THREADS, thread_name_prefix="rpc"),
             handlers=TpuService(self.fleet).handlers(),
             interceptors=[TokenGuard(token), RpcFaults(self.fleet.faults, self._settings.plan)],
-            # Otherwise a second emulator could listen on the same port and get half of the calls.
+            # Without this, a second emulator could listen on the same port and get half of the calls.
             options=[("grpc.so_reuseport", 0)],
         )
         port = self._listen(self._settings.port, last_port)
@@ -104,11 +102,11 @@ class Emulator:
             with contextlib.suppress(RuntimeError):  # grpc's error for a port in use
                 if bound := self._server.add_insecure_port(f"127.0.0.1:{wanted}"):
                     return int(bound)
-        raise Refused(f"port {port} of 127.0.0.1 is taken; choose another, or leave --port out")
+        raise Refused(f"port {port} of 127.0.0.1 is in use; choose another, or omit --port")
 
 
 def _read_identity(path: Path) -> tuple[str, int]:
-    """Token and port of the last run; a new token and port 0 if there was none."""
+    """Token and port of the last run; a new token and port 0 if it was the first."""
     document = read_document(path)
     token, port = document.get("token"), document.get("port")
     if isinstance(token, str) and isinstance(port, int):

@@ -34,7 +34,7 @@ class TokenGuard(grpc.ServerInterceptor):  # type: ignore[misc] # grpc has no ty
         def refuse(_request: object, context: Any) -> None:
             context.abort(
                 grpc.StatusCode.UNAUTHENTICATED,
-                "this emulator wants 'authorization: Bearer TOKEN' with the token of its state folder's emulator.json",
+                "this emulator requires 'authorization: Bearer TOKEN' with the token in its emulator.json",
             )
 
         self._refusal = grpc.unary_unary_rpc_method_handler(refuse)
@@ -81,7 +81,7 @@ class TpuService:
     def _node(self, record: NodeRecord) -> tpu_v2.Node:
         node = _node(record)
         if record.state is NodeState.READY and not record.health_description:
-            # The real service does not see a startup script's output; here nobody can log in to look.
+            # The real service does not show a startup script's output, but users cannot log in to these hosts.
             node.health_description = self._fleet.host_problem(record)
         return node
 

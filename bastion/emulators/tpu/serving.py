@@ -1,4 +1,4 @@
-"""Run the emulator until SIGTERM or SIGINT; shared by `python -m bastion.emulators.tpu` and `bastion emulator tpu`."""
+"""Run the emulator until SIGTERM or SIGINT, for `python -m bastion.emulators.tpu` and `bastion emulator tpu`."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 
 
 def serve(settings: EmulatorSettings, *, say: Callable[[str], None]) -> None:
-    """Open an emulator, wait for the signal, close it with all its VMs. Raises EmulatorRunning or Refused from `open`.
+    """Open an emulator, wait for the signal, close it with all its VMs. Raises like `Emulator.open`.
 
-    Args:
-        say: Called with the lines for the user.
+    `say` gets the lines for the user.
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s", stream=sys.stderr)
     ended = threading.Event()
@@ -34,7 +33,7 @@ def serve(settings: EmulatorSettings, *, say: Callable[[str], None]) -> None:
 
 
 def instructions(endpoint: str, state_dir: str) -> list[str]:
-    """How to use an emulator with google-cloud-tpu, which has no environment variable for it: runnable Python lines."""
+    """How to use an emulator with google-cloud-tpu, which has no environment variable for it: Python lines."""
     return [
         f"serving the Cloud TPU API (v2) at {endpoint}, state in {state_dir}",
         "",

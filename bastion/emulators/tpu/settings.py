@@ -24,9 +24,8 @@ class FleetSettings:
         create_seconds: Time of every node creation before its hosts boot.
         wait_seconds: Minimum wait of every queued resource.
         notice_seconds: Between the notice of a preemption or maintenance and the end.
-        boot: Whether nodes have hosts; without, they are READY and nothing runs.
+        boot: Whether nodes have hosts; without, they are READY and run nothing.
         exists, quota: As in `Capacity`.
-        plan: Random faults.
     """
 
     state_dir: Path

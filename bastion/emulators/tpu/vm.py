@@ -1,13 +1,11 @@
 """One emulated host: `python -m bastion.emulators.tpu.vm --folder=DIR --listen-fd=N`, started by the emulator.
 
-The supervisor serves the host's metadata, runs the node's startup script under bash, and ends all processes of the host
-at its end. It imports little, because a slice of sixteen hosts runs sixteen of it.
-
-Invariants:
+The supervisor serves the host's metadata, runs the node's startup script under bash, and at the end ends all processes
+of the host. It imports little, because each host runs one. Invariants:
 
 * Every process of the host has the marker `BASTION_VM=<vm id>`; one that dropped it is found as a descendant.
-* The supervisor exits only when no other marked process is left.
-* Without an emulator it lives for `orphan_seconds`, so that a restart adopts it and a crash leaves nothing behind.
+* The supervisor exits only after every other marked process.
+* Without an emulator it ends after `orphan_seconds`: a restart can adopt it, and a crash leaves no processes behind.
 """
 
 from __future__ import annotations
@@ -67,8 +65,7 @@ class SerialLog:
 class ScriptMessages:
     """Finds the startup script's messages in its output; see `agent/startup.sh`.
 
-    Args:
-        note: Called with each problem; with "" when the agent starts.
+    Calls `note` with each problem, and with "" when the agent starts.
     """
 
     def __init__(self, note: Callable[[str], None]) -> None:
@@ -76,7 +73,6 @@ class ScriptMessages:
         self._rest = b""
 
     def feed(self, data: bytes) -> None:
-        """Process output of the script."""
         *lines, rest = (self._rest + data).split(b"\n")
         self._rest = rest[:_LINE_MAX_BYTES]
         said = [line.removeprefix(_SAYS) for line in lines if line.startswith(_SAYS)]
@@ -141,14 +137,14 @@ class Supervisor:
         self._pump.start()
 
     def _copy(self, descriptor: int) -> None:
-        # Ends with the last process that inherited the pipe; a daemon started by the script keeps it open.
+        # Ends with the last process that inherited the pipe, such as a daemon that the script started.
         messages = ScriptMessages(self._folder.note_problem)
         while data := os.read(descriptor, 65536):
             messages.feed(data)
             self._serial.write(data)
 
     def _wait(self) -> None:
-        """Return when told to end, or without an emulator for too long."""
+        """Return on the order to end, or without an emulator for too long."""
         period = min(2.0, self._spec.orphan_seconds / 4)
         alone_since: float | None = None
         while not self._ending:
@@ -161,14 +157,13 @@ class Supervisor:
             elif alone_since is None:
                 alone_since = time.monotonic()
             elif time.monotonic() - alone_since > self._spec.orphan_seconds:
-                self._serial.write(b"bastion: no emulator serves this VM any more; it ends\n")
+                self._serial.write(b"bastion: no emulator serves this VM any more; ending it\n")
                 return
 
     def _has_emulator(self) -> bool:
         return self._folder.spec.exists() and locate(Path(self._spec.state_dir)) is not None
 
     def _reap(self) -> None:
-        """Reap dead children, including adopted ones."""
         with contextlib.suppress(ChildProcessError):
             while True:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -181,9 +176,9 @@ class Supervisor:
 
 
 def environment(spec: HostSpec, folder: HostFolder, boot_id: str) -> dict[str, str]:
-    """A startup script's environment: nothing of this user's, and the emulator's Python first on PATH.
+    """A startup script's environment: only the emulator's Python first on PATH comes from this user.
 
-    HOME is the host's folder: as on a real VM, none of this user's credentials or settings are visible.
+    HOME is the host's folder: as on a real VM, this user's credentials and settings are not visible.
     """
     metadata = f"{spec.address}:{spec.port}"
     return {

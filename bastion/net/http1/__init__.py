@@ -1,7 +1,7 @@
 """HTTP/1.1 for storage clients and proxies: a server, and a client (`client`).
 
-Lenient where real clients are odd, strict where two readers could see two different requests. A thread per connection,
-because handlers read bodies and files.
+It accepts the oddities of real clients, and refuses what two readers could read as different requests. Each connection
+has a thread, because handlers read bodies and files.
 """
 
 from bastion.net.http1.messages import (

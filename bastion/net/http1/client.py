@@ -1,8 +1,8 @@
-"""The HTTP/1.1 client: one connection to a server, with requests out and answers in, one at a time.
+"""The HTTP/1.1 client: one connection to a server, one request at a time.
 
 Invariants:
 
-* A request that was not sent completely is never ended as if it were: the connection is closed instead.
+* An incomplete request never looks complete: the connection is closed instead.
 * A body that breaks off is an error. The connection is reused only after both bodies were read to the end.
 * A success before the whole body was sent is an error.
 """
@@ -32,7 +32,7 @@ _HEAD_MAX_BYTES = 64 * 1024
 _HEAD_SECONDS = 30.0
 # Up to this size the unread rest of an answer is read, to keep the connection.
 _DRAIN_MAX_BYTES = 64 * 1024
-# A `#` would end the path for some readers; here it is part of it.
+# For some readers a `#` ends the path; here it is part of it.
 _NOT_IN_A_TARGET = re.compile(r"[^\x21-\x7e]|#")
 _LINE_ENDS = re.compile(r"[\r\n\x00]")
 
@@ -45,14 +45,14 @@ class NoAnswer(BastionError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Asked:
-    """A request to the storage service.
+    """A request to a server.
 
     Attributes:
         target: `/path?query`, percent-encoded.
         authority: Host and optional port, as in the Host header.
-        headers: Senders drop fields of one connection (Host, Content-Length, Connection, ...) and write their own.
+        headers: Senders replace the fields of one connection (Host, Content-Length, Connection, ...).
         body: Bytes, or an iterable of pieces that the asking thread consumes once. Each piece is sent before the next
-            is taken: they may share memory.
+            is taken, so they may share memory.
         length: Of an iterable, in bytes; None: unknown, sent in chunks.
     """
 
@@ -65,9 +65,9 @@ class Asked:
 
 
 class HttpAnswer:
-    """An incoming answer. One thread reads its body in order; it must be closed.
+    """An incoming answer; must be closed. One thread reads its body in order.
 
-    Both reading methods raise `NoAnswer` if the body breaks off: a short body is always an error.
+    Both reading methods raise `NoAnswer` if the body breaks off.
     """
 
     def __init__(self, head: AnswerHead, body: Body, where: str, done: Callable[[bool], None]) -> None:
@@ -98,7 +98,7 @@ class HttpAnswer:
             yield
         except (BodyTruncated, BadRequest) as error:
             self._end(sound=False)
-            raise NoAnswer(f"the answer of {self._where} broke off; ask again") from error
+            raise NoAnswer(f"the answer of {self._where} broke off; try again") from error
         except BaseException:
             self._end(sound=False)
             raise
@@ -120,15 +120,11 @@ class HttpAnswer:
 
 
 class Exchange:
-    """An open connection.
+    """An open connection, TLS or plain. `answered`: whether a byte of the current answer has arrived.
 
     Args:
-        connection: TLS or plain; its timeouts are set here.
         where: The other side's name in errors.
         silence_seconds: The maximum wait for an answer, between its bytes, or to send.
-
-    Attributes:
-        answered: Whether a byte of the current answer has arrived.
     """
 
     def __init__(self, connection: socket.socket, *, where: str, silence_seconds: float) -> None:
@@ -146,21 +142,17 @@ class Exchange:
 
     @property
     def usable(self) -> bool:
-        """Whether it looks alive: unasked data from the service is most likely its goodbye."""
+        """Whether it looks alive: unasked data is most likely the server's last answer before it closes."""
         return self._incoming.empty and not self._arrivals.poll(0)
 
     def close(self) -> None:
         self._socket.close()
 
     def ask(self, asked: Asked, done: _Done) -> HttpAnswer:
-        """Send a request and wait for the head of its answer.
+        """Send a request, close its body's iterator, and wait for the head of the answer.
 
-        Args:
-            asked: Its body's iterator is always closed.
-            done: Called once when the answer was read or given up; tells whether the connection can be reused.
-
-        Raises:
-            NoAnswer: There was no answer; the connection is closed.
+        Calls `done` once, when the answer was read or given up: whether the connection can be reused. Raises NoAnswer
+        and closes the connection if there is no answer.
         """
         self.answered = False
         self._early = None
@@ -171,7 +163,7 @@ class Exchange:
             set_receive_timeout(self._socket, self._silence_seconds)
             head = self._early or self._await_head()
             if not whole and head.status < 300:
-                raise NoAnswer(f"{self._where} answered {head.status} before it had the whole request; ask again")
+                raise NoAnswer(f"{self._where} answered {head.status} before it had the whole request; try again")
             body = self._body(asked, head)
         except BaseException:
             self.close()
@@ -229,16 +221,16 @@ class Exchange:
                 sent = self._send_some(left)
                 left = left[sent:]
                 patience = self._silence_seconds if sent else patience - _LOOK_SECONDS
-                # A service that refuses a request may stop reading, and wait for us to read.
+                # A server that refuses a request may stop reading, and wait for us to read.
                 if not sent and self._answers_early():
                     return False
                 if patience <= 0:
                     raise TimeoutError("timed out")
         except OSError as error:
-            # Or it closes the connection at once; its answer may still be readable.
+            # Or it closes the connection; its answer may still be readable.
             if self._answers_early():
                 return False
-            raise NoAnswer(f"{self._where} does not accept the request ({error}); ask again") from error
+            raise NoAnswer(f"{self._where} does not accept the request ({error}); try again") from error
         return True
 
     def _send_some(self, data: memoryview) -> int:
@@ -249,7 +241,7 @@ class Exchange:
             return 0
 
     def _answers_early(self) -> bool:
-        """Whether the answer, or the end of the connection, is already here."""
+        """Whether the answer, or the end of the connection, has arrived."""
         while not self._incoming.empty or self._arrivals.poll(0):
             if not self._incoming.gather():
                 return False
@@ -269,7 +261,7 @@ class Exchange:
         try:
             data = self._incoming.head(max_bytes=_HEAD_MAX_BYTES, seconds=_HEAD_SECONDS)
             if data is None:
-                raise NoAnswer(f"{self._where} did not answer; ask again")
+                raise NoAnswer(f"{self._where} did not answer; try again")
             self.answered = True
             return parse_answer(data)
         except BadRequest as error:
@@ -286,7 +278,7 @@ class Exchange:
         if length is None:
             return ChunkedBody(self._incoming, trailers_max_bytes=_HEAD_MAX_BYTES)
         if "content-length" not in head.headers:
-            # It would end with the connection, like a broken connection.
+            # Its end would look like a broken connection.
             raise NoAnswer(f"{self._where} answered with a body of no known length")
         return SizedBody(self._incoming, length) if length else BytesBody()
 
@@ -295,17 +287,17 @@ def _head(asked: Asked, length: int | None) -> bytes:
     """The request's head. Raises ValueError for a field that would change the request."""
     target = _NOT_IN_A_TARGET.sub(lambda found: f"%{ord(found[0]):02X}", asked.target)
     lines = [f"{asked.method} {target} HTTP/1.1", f"Host: {asked.authority}"]
-    # A field that Connection names also belongs to one connection.
+    # Fields that Connection names also belong to one connection.
     named = {name.strip().lower() for value in asked.headers.get_all("connection") for name in value.split(",")}
     for name, value in asked.headers.items():
         if name.lower() not in HOP_BY_HOP and name.lower() not in named:
             if not FIELD_NAME.fullmatch(name):
-                raise ValueError(f"{name!r} is not the name of a header field")
+                raise ValueError(f"{name!r} is not a valid header field name")
             lines.append(f"{name}: {value}")
     if length is None:
         lines.append("Transfer-Encoding: chunked")
     elif length or asked.method not in ("GET", "HEAD", "DELETE", "OPTIONS"):
         lines.append(f"Content-Length: {length}")
     if any(_LINE_ENDS.search(line) for line in lines):
-        raise ValueError("a header field has a line break in it")
+        raise ValueError("a header field contains a line break")
     return "\r\n".join([*lines, "", ""]).encode("latin-1")

@@ -3,10 +3,10 @@
 Invariants:
 
 * Responses go out in request order, each after its request's body was read or given up.
-* A connection ends with FIN after the peer could read the last response, unless the handler asks for a reset: closing a
+* A connection ends with FIN after the peer could read the last response, unless the handler asks for a reset. Closing a
   socket with unread bytes makes the kernel send RST, and the peer would lose that response.
 * A connection with an unknown position in the stream ends.
-* A takeover is told when its connection ends, by a shutdown of the socket, and is always closed.
+* A takeover learns of its connection's end by a shutdown of the socket, and is always closed.
 """
 
 from __future__ import annotations
@@ -62,8 +62,7 @@ class ConnectionLimits:
 class Connection:
     """Serves one accepted socket in the thread that calls `run`.
 
-    Attributes:
-        idle_since: Since when it waits for a request or the peer's end (monotonic); None while busy.
+    `idle_since`: when it began to wait for a request or the peer's end (monotonic); None while busy.
     """
 
     def __init__(
@@ -92,7 +91,7 @@ class Connection:
     def finish(self) -> None:
         """End after the current request; called by another thread.
 
-        A peer that has its last response may keep sending: to stop reading would cause a reset.
+        It still reads what the peer sends after its last response: to stop would cause a reset.
         """
         self._ending = True
         if self.idle_since is not None and not self._lingers:
@@ -115,20 +114,19 @@ class Connection:
             socket.socket.shutdown(self._socket, how)
 
     def run(self) -> None:
-        """Serve until either side ends."""
         try:
             if self._admit is None or self._admit(self._socket.getpeername(), self._socket.getsockname()):
                 self._prepare()
                 self._serve()
             elif not self._peer_has_left():
                 peer = self._socket.getpeername()
-                _log.warning("refused a connection from %s: another user's, or it cannot be told whose", peer)
+                _log.warning("refused a connection from %s: its owner is another user, or unknown", peer)
         except Disconnect as disconnect:
             if disconnect.reset:
                 with contextlib.suppress(OSError):
                     self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
         except (OSError, BodyTruncated):
-            # The peer is gone.
+            # The peer has closed.
             pass
         finally:
             self._socket.close()
@@ -136,7 +134,7 @@ class Connection:
     def _peer_has_left(self) -> bool:
         """Whether the peer closed without sending a byte, like a port check.
 
-        It was refused nothing, and the kernel does not tell the owner of a closed socket.
+        It was refused nothing: the kernel does not know the owner of a closed socket.
         """
         try:
             return not self._socket.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
@@ -155,7 +153,7 @@ class Connection:
 
     def _secure(self, context: ssl.SSLContext) -> None:
         self._socket.settimeout(self._limits.head_seconds)
-        # Assign before the handshake: wrapping empties the old socket, and `abort` must find the new one.
+        # Assign before the handshake: wrapping empties the old socket, and `abort` needs the new one.
         self._socket = secured = context.wrap_socket(self._socket, server_side=True, do_handshake_on_connect=False)
         secured.do_handshake()
         set_receive_timeout(secured, self._limits.idle_seconds)
@@ -193,7 +191,7 @@ class Connection:
             return
         if isinstance(takeover, Secured):
             if unread:
-                # TLS bytes before our answer cannot be put back into the socket; no client sends them.
+                # TLS bytes before our answer cannot go back into the socket; no client sends them.
                 return
             self._handler, self._tls = takeover.handler, takeover.context
             self._secure(takeover.context)
@@ -206,7 +204,7 @@ class Connection:
         self.idle_since = time.monotonic()
 
     def _next_request(self, incoming: Incoming, outgoing: Outgoing) -> Request | None:
-        """The next request; None if there is none."""
+        """The next request, if any."""
         self.idle_since = time.monotonic() if incoming.empty else None
         if self._ending:
             return None
@@ -241,7 +239,7 @@ class Connection:
         """Answer one request; return whether the connection can continue."""
         body = request.body
         response, sound = self._answer(request)
-        # A client that still waits for `100 Continue` may or may not send its body.
+        # A client that waits for `100 Continue` may or may not send its body.
         waiting = incoming.before_waiting is not None
         incoming.before_waiting = None
         keep = sound and not self._ending and not waiting and _wants_more(request) and _can_drain(body)
@@ -253,7 +251,7 @@ class Connection:
         except BodyFailed as error:
             _log.exception("the answer to %s %s could not be sent", request.method, plain(request.path))
             if outgoing.begun:
-                # A reset, because an end could look like the end of a body without a length.
+                # Reset it: an end could look like the end of a body without a length.
                 raise Disconnect(reset=True) from error
             outgoing.send(_failure(), method=request.method, version=request.version, keep=False)
             return False
@@ -315,5 +313,5 @@ def _refusal(error: BadRequest) -> Response:
 
 def _failure() -> Response:
     return Response(
-        status=500, headers=Headers([("Content-Type", "text/plain")]), body=b"the server failed; its log says how\n"
+        status=500, headers=Headers([("Content-Type", "text/plain")]), body=b"internal error; see the server's log\n"
     )

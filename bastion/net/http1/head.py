@@ -1,9 +1,9 @@
-"""Parse the head of a request or an answer, and determine the length of its body.
+"""Parse the head of a request or an answer, and determine the length of its body. Pure.
 
-Pure. Lenient as real storage clients need it: bare line feeds, any bytes in values, absolute targets,
-`Transfer-Encoding: identity`, chunked with a Content-Length (chunked wins). Refuses what two readers could read
-differently: contradicting lengths, invalid names, bare carriage returns, unknown transfer codings, several `Host`
-fields, different values of a single-valued field.
+Accepts what real storage clients send: bare line feeds, any bytes in values, absolute targets, `Transfer-Encoding:
+identity`, chunked with a Content-Length (chunked wins). Refuses what two readers could read differently: contradicting
+lengths, invalid names, bare carriage returns, unknown transfer codings, several `Host` fields, different values of a
+single-valued field.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 
 from bastion.net.http1.messages import BadRequest, Headers
 
-# Blanks around a value. `strip` would also remove bytes that end a UTF-8 character, as in C3 A0.
+# Blanks around a value. A plain `strip` would also remove bytes of UTF-8 characters, as in C3 A0.
 BLANKS = " \t\r"
 
 # Larger than any object, far from 64-bit overflow.
@@ -38,7 +38,7 @@ HOP_BY_HOP = frozenset(
 )
 
 _STATUS_LINE = re.compile(r"(HTTP/1\.[01]) +([1-9][0-9][0-9])(?: (.*))?")
-# A token of RFC 9110. Some readers trim names, others do not; a token cannot be trimmed.
+# A token of RFC 9110: it has no blanks, which only some readers trim.
 FIELD_NAME = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 # Some readers end a line at a bare carriage return, and a string at a zero byte.
@@ -47,8 +47,6 @@ _LINE_ENDS = re.compile(r"[\r\x00]")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Head:
-    """A request line and its header fields."""
-
     method: str
     target: str
     version: str
@@ -57,8 +55,6 @@ class Head:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerHead:
-    """A status line and its header fields."""
-
     status: int
     reason: str
     version: str
@@ -75,7 +71,7 @@ def end_of_head(data: bytes, start: int) -> int:
 
 
 def parse_head(data: bytes) -> Head:
-    """Parse a complete request head, with or without its final empty line; raises BadRequest."""
+    """Parse a request head, with or without its final empty line. Raises BadRequest."""
     lines = data.decode("latin-1").rstrip("\r\n").split("\n")
     method, _, rest = lines[0].rstrip("\r").partition(" ")
     target, _, version = rest.rstrip(" ").rpartition(" ")
@@ -84,20 +80,20 @@ def parse_head(data: bytes) -> Head:
         status = 505 if version.startswith("HTTP/") else 400
         raise BadRequest("the request line does not end in HTTP/1.1", status=status)
     if not target or not method.isascii() or not method.replace("-", "").replace("_", "").isalnum():
-        raise BadRequest("the request line is not METHOD TARGET HTTP/1.1")
+        raise BadRequest("the request line is not `METHOD TARGET HTTP/1.1`")
     if _CONTROL.search(target):
-        raise BadRequest("the request target has control characters in it")
+        raise BadRequest("the request target contains control characters")
     headers = _fields(lines[1:])
     _check_singletons(headers)
     return Head(method=method, target=target, version=version, headers=headers)
 
 
 def parse_answer(data: bytes) -> AnswerHead:
-    """Parse a complete answer head, with or without its final empty line; raises BadRequest."""
+    """Parse an answer head, with or without its final empty line. Raises BadRequest."""
     lines = data.decode("latin-1").rstrip("\r\n").split("\n")
     first = _STATUS_LINE.fullmatch(lines[0].rstrip("\r"))
     if first is None:
-        raise BadRequest("the status line is not HTTP/1.1 STATUS REASON")
+        raise BadRequest("the status line is not `HTTP/1.1 STATUS REASON`")
     version, status, reason = first.groups()
     return AnswerHead(status=int(status), reason=reason or "", version=version, headers=_fields(lines[1:]))
 
@@ -114,7 +110,7 @@ def _fields(lines: list[str]) -> Headers:
             raise BadRequest("a header line is not `name: value`")
         value = value.strip(BLANKS)
         if _LINE_ENDS.search(value):
-            raise BadRequest("a header's value has a carriage return or a zero byte in it")
+            raise BadRequest("a header value contains a carriage return or a zero byte")
         fields.append((name, value))
     return Headers(fields)
 
@@ -132,8 +128,9 @@ def _check_singletons(headers: Headers) -> None:
 
 
 def split_target(target: str, host: str) -> tuple[str, str, str]:
-    """Path, query and authority of a request target; `host` is the Host header. Raises BadRequest for a URL without a
-    host.
+    """Path, query and authority of a request target; `host` is the Host header.
+
+    Raises BadRequest for a URL without a host.
     """
     if target.startswith("/"):
         path, _, query = target.partition("?")
@@ -155,15 +152,15 @@ def body_length(headers: Headers) -> int | None:
     if named == ["chunked"]:
         return None
     if named:
-        raise BadRequest("only the transfer coding `chunked` is understood", status=501)
+        raise BadRequest("unsupported transfer coding; use `chunked`", status=501)
     lengths = {text.strip(BLANKS) for value in headers.get_all("content-length") for text in value.split(",")}
     if not lengths:
         return 0
     text = lengths.pop()
     if lengths:
-        raise BadRequest("there are several, different Content-Lengths")
+        raise BadRequest("the Content-Length fields differ")
     if not (text.isascii() and text.isdigit() and len(text) <= 20 and int(text) <= LENGTH_MAX_BYTES):
-        raise BadRequest("the Content-Length is not a length")
+        raise BadRequest("the Content-Length is not a valid length")
     return int(text)
 
 

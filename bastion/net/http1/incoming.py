@@ -1,7 +1,7 @@
 """The receiving side of a connection: heads and bodies.
 
-Bytes read ahead stay in the buffer for the next request, so clients may pipeline. A peer that is gone, broken or silent
-for too long looks the same: nothing more comes.
+Bytes read ahead stay in the buffer for the next request, so clients may pipeline. If the peer has closed, fails, or is
+silent for too long, nothing more comes.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from bastion.net.http1.head import chunk_length, end_of_head
 from bastion.net.http1.messages import PIECE_BYTES, BadRequest, Body, BodyTruncated
 
 _RECEIVE_BYTES = 64 * 1024
-# What one TLS read can return. A larger buffer would only be allocated and freed each time.
+# What one TLS read can return; a larger buffer has no use.
 _RECORD_BYTES = 16 * 1024
 # From this size the reader's memory is filled directly; below, reading ahead saves system calls.
 _DIRECT_BYTES = 4 * 1024
@@ -27,7 +27,6 @@ class Incoming:
     """The receiving side of a connection.
 
     Args:
-        connection: Open; its timeouts are set here.
         idle_seconds: How long the peer may be silent between requests or within a body.
 
     Attributes:
@@ -50,12 +49,8 @@ class Incoming:
     def head(self, *, max_bytes: int, seconds: float) -> bytes | None:
         """The next head with its empty line; None if nothing more comes.
 
-        Args:
-            max_bytes: Limit of the head.
-            seconds: Time limit from first to last byte; a slow client must not hold a thread.
-
-        Raises:
-            BadRequest: It is too long (431) or too slow (408).
+        Raises BadRequest if it is longer than `max_bytes` (431), or takes longer than `seconds` from first to last byte
+        (408): a slow client must not hold a thread.
         """
         deadline = 0.0
         while True:
@@ -81,7 +76,7 @@ class Incoming:
                 return None
 
     def rest(self) -> bytes:
-        """Return, and give away, all unread bytes."""
+        """Return all unread bytes, and forget them."""
         rest, self._data, self._at = self._data[self._at :], b"", 0
         return rest
 
@@ -128,7 +123,7 @@ class Incoming:
                 self._before_waiting()
             while filled < wanted:
                 if isinstance(connection, ssl.SSLSocket):
-                    # What TLS's `recv_into` calls; fewer Python calls between two records mean less waiting for others.
+                    # What TLS's `recv_into` calls: fewer Python calls between two records delay others less.
                     count: int = connection.read(wanted - filled, view[filled:])  # type: ignore[assignment]
                 else:
                     count = connection.recv_into(view[filled:])
@@ -194,7 +189,7 @@ class Incoming:
 def set_receive_timeout(connection: socket.socket, seconds: float) -> None:
     """Set how long a receive waits.
 
-    Python's timeout polls before each call; the kernel's is free, but TLS ignores it.
+    Python's timeout polls before each call; the kernel's does not, but TLS ignores it.
     """
     if isinstance(connection, ssl.SSLSocket):
         connection.settimeout(seconds)
@@ -209,8 +204,6 @@ def timeval(seconds: float) -> bytes:
 
 
 class SizedBody(Body):
-    """A body with an announced length."""
-
     def __init__(self, incoming: Incoming, length: int) -> None:
         super().__init__(length)
         self._incoming = incoming

@@ -15,7 +15,7 @@ PIECE_BYTES = 256 * 1024
 
 
 class BadRequest(Exception):
-    """The client broke the protocol; answered with `status`, then the connection ends."""
+    """The client broke the protocol. The server answers `status`, then ends the connection."""
 
     def __init__(self, message: str, *, status: int = 400) -> None:
         super().__init__(message)
@@ -27,11 +27,7 @@ class BodyTruncated(Exception):
 
 
 class Disconnect(Exception):
-    """Raised by a handler or a response's body: drop the connection at once.
-
-    Attributes:
-        reset: Whether the peer sees a reset (RST) instead of an end (FIN).
-    """
+    """Raised by a handler or a response's body: drop the connection now, with RST (`reset`) or FIN."""
 
     def __init__(self, *, reset: bool = False) -> None:
         super().__init__("reset" if reset else "dropped")
@@ -47,7 +43,6 @@ class Headers:
         self._items = list(items)
 
     def get(self, name: str, default: str = "") -> str:
-        """The first value of that name."""
         wanted = name.lower()
         for present, value in self._items:
             if present.lower() == wanted:
@@ -71,7 +66,6 @@ class Headers:
         self._items.append((name, value))
 
     def remove(self, name: str) -> None:
-        """Remove all fields of that name."""
         wanted = name.lower()
         self._items = [item for item in self._items if item[0].lower() != wanted]
 
@@ -87,14 +81,10 @@ class Headers:
 
 
 class Body:
-    """The bytes of a request's body, once, in order.
+    """The bytes of a request's body, once, in order. `length` of the whole; None if chunked.
 
-    Attributes:
-        length: Bytes of the whole body; None if chunked.
-
-    All reading methods raise:
-        BodyTruncated: The peer left, or was silent for too long.
-        BadRequest: Invalid chunks; the server answers that.
+    All reading methods raise BodyTruncated if the peer left or was silent for too long, and BadRequest for invalid
+    chunks, which the server answers.
     """
 
     def __init__(self, length: int | None) -> None:
@@ -126,7 +116,7 @@ class Body:
         return filled
 
     def read(self, size: int = -1) -> bytes:
-        """Exactly `size` bytes, fewer only at the end; by default the rest."""
+        """Exactly `size` bytes, fewer only at the end; by default all."""
         pieces = []
         missing = size
         while size < 0 or missing > 0:
@@ -187,12 +177,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSlice:
-    """Part of an open file as a body; owns the descriptor and closes it after sending.
+    """Part of an open file as a body; closes the descriptor, and does not use its position.
 
-    Attributes:
-        descriptor: Readable; its position is neither used nor moved.
-        start: Offset of the first byte.
-        length: Bytes; a shorter file ends the connection.
+    If the file is shorter, the connection ends.
     """
 
     descriptor: int
@@ -211,9 +198,7 @@ class Response:
     handler's Content-Length stays in an answer to HEAD. Values are Latin-1: for UTF-8 use
     `text.encode().decode("latin-1")`.
 
-    Attributes:
-        reason: The status text; empty: the standard one.
-        takeover: What the connection becomes after this answer to CONNECT, which has no body.
+    `reason` empty: the standard status text. `takeover`: what the connection becomes after this answer to CONNECT.
     """
 
     status: int
@@ -224,7 +209,7 @@ class Response:
 
     @property
     def length(self) -> int | None:
-        """Bytes of the body, from the handler's Content-Length or the body; None if unknown. Raises ValueError."""
+        """Bytes of the body, from the Content-Length or the body; None if unknown. Raises ValueError."""
         if text := self.headers.get("content-length"):
             return int(text)
         if isinstance(self.body, FileSlice):

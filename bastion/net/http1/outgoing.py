@@ -39,10 +39,9 @@ class BodyFailed(Exception):
 
 
 class Outgoing:
-    """The sending side of a connection. Methods raise OSError if the peer is gone, or accepts nothing for too long.
+    """The sending side of a connection. Methods raise OSError if the peer has left, or accepts nothing for too long.
 
-    Attributes:
-        begun: Whether a byte of the current response may be out, so that it can no longer be replaced.
+    `begun`: a byte of the current response may be out, so it cannot be replaced.
     """
 
     def __init__(self, connection: socket.socket) -> None:
@@ -56,10 +55,7 @@ class Outgoing:
     def send(self, response: Response, *, method: str, version: str, keep: bool) -> bool:
         """Send a response and close its body; return whether another response can follow.
 
-        Args:
-            method: Of the request.
-            version: Of the request.
-            keep: Whether the connection can stay open.
+        `method` and `version` are the request's; `keep`: the connection can stay open.
 
         Raises:
             BodyFailed: The handler's fault, before or (`begun`) after something was sent.
@@ -78,7 +74,7 @@ class Outgoing:
                 self._send(head)
             elif isinstance(body, bytes):
                 if len(body) != length:
-                    raise BodyFailed(f"the body has {len(body)} bytes, its Content-Length says {length}")
+                    raise BodyFailed(f"the body has {len(body)} bytes; its Content-Length says {length}")
                 self._send(head, body)
             elif isinstance(body, FileSlice):
                 self._send_file(head, body)
@@ -145,7 +141,7 @@ class Outgoing:
 
 
 def _guarded(body: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the pieces, with their errors kept apart from errors of the connection."""
+    """Yield the pieces; wrap their errors to tell them from errors of the connection."""
     try:
         yield from body
     except (Disconnect, BodyTruncated):
@@ -168,7 +164,7 @@ def _length(response: Response) -> int | None:
     try:
         return response.length
     except ValueError as error:
-        raise BodyFailed(f"the Content-Length is not a length: {error}") from error
+        raise BodyFailed(f"the Content-Length is not a valid length: {error}") from error
 
 
 def _head(response: Response, *, length: int | None, chunked: bool, keep: bool, version: str) -> bytes:
@@ -185,7 +181,7 @@ def _head(response: Response, *, length: int | None, chunked: bool, keep: bool, 
         lines.append("Connection: close")
     elif version == "HTTP/1.0":
         lines.append("Connection: keep-alive")
-    # A line break in a value would let an object's metadata add headers.
+    # With a line break in a value, an object's metadata could add headers.
     text = "\r\n".join(lines)
     if text.count("\n") + text.count("\r") != 2 * (len(lines) - 1):
         text = "\r\n".join([line.translate(_LINE_BREAKS) for line in lines])

@@ -22,11 +22,11 @@ __all__ = ["Admit", "Handler", "HttpServer"]
 _log = logging.getLogger(__name__)
 
 _BACKLOG = 512
-# Threads of aborted connections need a moment to notice.
+# The time that threads of aborted connections need to end.
 _ABORT_SECONDS = 2.0
 # Without descriptors, accepting fails at once, in a busy loop.
 _ACCEPT_PAUSE_SECONDS = 0.05
-# Descriptors for each connection, of all that the process may have: its own, and those of its request.
+# Descriptors that a connection may take: its own, and those of its request.
 _DESCRIPTORS_EACH = 4
 
 
@@ -34,7 +34,7 @@ class Listener(Protocol):
     """The source of connections: a listening socket, or an equivalent."""
 
     def accept(self) -> tuple[socket.socket, Any]:
-        """Wait for the next connection; raises OSError, also after `shutdown`."""
+        """Wait for the next connection. Raises OSError, also after `shutdown`."""
 
     def shutdown(self, how: int, /) -> None:
         """Wake `accept`."""
@@ -48,12 +48,10 @@ class HttpServer:
     Args:
         handler: Called concurrently, in the connection's thread. May raise `Disconnect`; other exceptions are logged
             and answered with 500.
-        host: Address to listen on.
         port: 0: any.
         tls: For HTTPS.
         idle_seconds: How long a connection may be silent, or accept nothing.
         head_seconds: Time limit of a request's head, or of the TLS handshake.
-        head_max_bytes: Size limit of a head.
         connections_max: Limit of connections; lower if the process may open few files (`ulimit -n`).
         listener: Replaces the address; shut down with the server.
         admit: Called with both addresses of each connection before reading; False ends it. None: admit all.
@@ -92,7 +90,7 @@ class HttpServer:
         self._connections: dict[Connection, threading.Thread] = {}
 
     def open(self) -> None:
-        """Listen and serve; raises OSError if the port is in use."""
+        """Listen and serve. Raises OSError if the port is in use."""
         self._closing = False
         listener = self._listener = self._given_listener or socket.create_server(
             (self._host, self._wanted_port), backlog=_BACKLOG
@@ -121,7 +119,7 @@ class HttpServer:
         self._listener = None
         connections = self._open_connections()
         for connection in connections:
-            # All of them first: whoever sees an idle one end may release a busy one.
+            # Tell all first: a client that sees an idle one end may release a busy one.
             connection.announce_end()
         for connection in connections:
             connection.finish()
@@ -146,7 +144,7 @@ class HttpServer:
             except OSError as error:
                 if self._closing:
                     return
-                _log.warning("no connection could be accepted: %s", error)
+                _log.warning("cannot accept a connection: %s", error)
                 with self._changed:
                     self._end_idlest()
                 time.sleep(_ACCEPT_PAUSE_SECONDS)
@@ -161,7 +159,7 @@ class HttpServer:
             try:
                 thread.start()
             except RuntimeError as error:
-                _log.warning("no thread for a connection: %s", error)
+                _log.warning("cannot start a thread for a connection: %s", error)
                 accepted.close()
                 self._forget(connection)
 

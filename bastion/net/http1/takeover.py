@@ -1,7 +1,6 @@
 """What a connection becomes after the answer to CONNECT: another protocol, or TLS with another handler.
 
-Such a response has no body, and is the last of its protocol. The server keeps counting the connection, and ends it like
-any other.
+The server keeps counting the connection, and ends it like any other.
 """
 
 from __future__ import annotations
@@ -18,12 +17,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Secured:
-    """The client starts TLS, and another handler gets its requests.
-
-    Attributes:
-        context: TLS settings.
-        handler: As in `HttpServer`; its requests are `secure`.
-    """
+    """The client starts TLS, and `handler` gets its requests; they are `secure`."""
 
     context: ssl.SSLContext
     handler: Callable[[Request], Response]
@@ -39,7 +33,7 @@ class Channel:
     Attributes:
         connection: The server closes it afterwards, and may shut it down before, from another thread.
         unread: What the client sent too early.
-        touch: Call it on activity: the server ends idle connections first.
+        touch: Call it on activity, because the server ends idle connections first.
     """
 
     connection: socket.socket
@@ -51,7 +45,7 @@ class Raw(Protocol):
     """Takes over the bytes of a connection."""
 
     def run(self, channel: Channel, /) -> None:
-        """Run in the connection's thread until the end. May raise `Disconnect`, or OSError if a peer is gone."""
+        """Run in the connection's thread until the end. May raise `Disconnect`, or OSError if a peer fails."""
 
     def close(self) -> None:
         """Release everything; always called, after `run` or instead of it."""

@@ -1,1 +1,1 @@
-"""From a sealed object to a client's plaintext: downloads, ranges, and their conditions."""
+"""Reads: from a sealed object to a client's plaintext."""

@@ -19,8 +19,6 @@ def read(call: Call) -> Response:
 
 
 class _Json:
-    """The JSON API's way of reading."""
-
     def may_be(self, call: Call, known: Known) -> bool:
         # The service does not accept generation-match together with generation-not-match.
         if "ifGenerationNotMatch" in call.query:

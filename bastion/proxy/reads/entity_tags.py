@@ -1,8 +1,7 @@
-"""Entity tags of the XML API: the service derives them from the ciphertext's MD5, and old clients compare them with
-theirs.
+"""Entity tags of the XML API. Pure.
 
-Pure. Such a tag gets the suffix `-1`, like that of a multipart object, which no client takes for an MD5. The suffix is
-removed from conditions.
+The service derives them from the ciphertext's MD5, which old clients would compare with the plaintext's. The suffix
+`-1`, as on multipart objects, prevents that; it is removed from conditions.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ _SHOWN = re.compile(r'"([0-9a-f]{32})-1"')
 
 
 def shown_tag(tag: str) -> str:
-    """A tag as the client sees it; a tag that is not an MD5 stays."""
+    """The tag that the client sees; a tag that is not an MD5 stays."""
     return f'{tag[:-1]}-1"' if _MD5.fullmatch(tag) else tag
 
 

@@ -1,7 +1,7 @@
 """Decrypt an answer with sealed segments into a response's body.
 
-Two reused buffers of a few segments (one, under load) bound the memory. Only authenticated bytes are passed on. Wrong
-or missing bytes raise, at the latest in the middle of the body: a truncated body never looks complete.
+Two reused buffers of a few segments (one, under load) bound the memory. Only authenticated bytes are passed on; wrong
+or missing bytes raise, so a truncated body never looks complete.
 """
 
 from __future__ import annotations
@@ -20,10 +20,9 @@ _EACH_BYTES = 2 * SEGMENT_BYTES
 
 
 class PlainBody:
-    """A range of an object's plaintext; owns the answer.
+    """A range of an object's plaintext; owns the answer. A piece is valid until the next.
 
-    The constructor authenticates the first segment; if it raises, the answer is closed. A piece is valid until the
-    next.
+    The constructor authenticates the first segment; if it raises, the answer is closed.
     """
 
     def __init__(
@@ -39,15 +38,14 @@ class PlainBody:
     ) -> None:
         """Args:
             answer: Its body is the sealed bytes of `wanted`.
-            wanted: Whole segments.
             length: Plaintext bytes of the range.
             plain: Plaintext bytes of the object.
             memory: Lends the buffers until the body is closed; None: not counted.
             on_end: Called when the last segment, and so `plain`, is authenticated.
 
         Raises:
-            SealBroken: The first segment was tampered with.
-            UpstreamUnavailable: It did not arrive complete.
+            SealBroken: The first segment was changed.
+            UpstreamUnavailable: The first segment did not arrive complete.
         """
         self._answer = answer
         self._sealing = sealing
@@ -89,11 +87,10 @@ class PlainBody:
 
     @property
     def beginning(self) -> memoryview:
-        """The first piece, before it is read."""
+        """The first piece, available before iteration."""
         return self._first
 
     def _opened(self, count: int) -> memoryview:
-        """The plaintext of the next `count` segments."""
         size = min(count * SEGMENT_BYTES, self._sealed_left)
         sealed = self._sealed[:size]
         if self._answer.readinto(sealed) != size:
@@ -116,5 +113,5 @@ class PlainBody:
 
     def _without_header(self, segment: memoryview) -> memoryview:
         if segment[:HEADER_BYTES] != self._sealing.header:
-            raise SealBroken("the object's bytes do not match its metadata; somebody replaced one of them")
+            raise SealBroken("the object's content does not match its metadata; somebody replaced one of them")
         return segment[HEADER_BYTES:]

@@ -1,7 +1,7 @@
 """Object reads of both APIs: which segments to request, and how to check the answer.
 
 An unknown object is described first, under the client's conditions, and then read by generation. A known object is read
-at once, on condition that it is unchanged; otherwise it is described. So no read is staler than one without the proxy.
+at once, on condition that it is unchanged; otherwise it is described. No read is staler than without the proxy.
 
 Invariant: the answer to a range request states only an authenticated total, from the envelope or the last segment (ADR
 33).
@@ -48,18 +48,13 @@ class Dialect(Protocol):
     """How one API reads."""
 
     def may_be(self, call: Call, known: Known) -> bool:
-        """Whether a known object can satisfy the client's conditions; if not or in doubt, it is described."""
+        """Whether a known object can satisfy the client's conditions; if in doubt, False: it is described."""
 
     def describe(self, call: Call) -> Known | Response:
         """Describe the object under the client's conditions, or return the error answer."""
 
     def media(self, call: Call, known: Known, headers: Headers, *, described: bool) -> Answer:
-        """Request bytes of that generation.
-
-        Args:
-            headers: The client's, with the range to request.
-            described: Whether `describe` has just checked the client's conditions; else they are sent along.
-        """
+        """Request the range in `headers` of that generation, under the client's conditions unless just `described`."""
 
 
 def read(call: Call, dialect: Dialect) -> Response:
@@ -75,7 +70,7 @@ def read(call: Call, dialect: Dialect) -> Response:
         try:
             response = _read(call, dialect, known, described=False)
         except (Refusal, EnvelopeBroken, SealBroken):
-            # Perhaps only the remembered state is outdated.
+            # The remembered state may be outdated.
             response = None
         if response is not None:
             return response
@@ -141,8 +136,7 @@ def _states_total_first(text: str, plain: int) -> bool:
 def _see_end(call: Call, dialect: Dialect, known: Known, *, described: bool) -> Known | Response | None:
     """Read and authenticate the last segment, which a truncated object cannot have.
 
-    Returns:
-        The object with `end_seen`; an error answer of the service; None if the object has changed.
+    Returns the object with `end_seen`; an error answer of the service; None if the object has changed.
     """
     length = min(1, known.plain_bytes)
     wanted = sealed_range(known.plain_bytes - length, length, known.plain_bytes)
@@ -174,7 +168,7 @@ def check_plaintext(call: Call, known: Known) -> None:
 
 def _asking(call: Call, known: Known, wanted: SealedRange) -> Headers:
     headers = end_to_end(call.request.headers, without=_OF_BYTES)
-    # A client that accepts gzip gets the stored bytes; any other may get them decompressed.
+    # Accepting gzip yields the stored bytes; without it the service may decompress them.
     headers.add("Accept-Encoding", "gzip")
     if wanted.length != known.stored_bytes:
         headers.add("Range", f"bytes={wanted.start}-{wanted.start + wanted.length - 1}")
@@ -226,7 +220,7 @@ def _plain_body(call: Call, answer: Answer, known: Known, wanted: SealedRange, l
 
 
 def _unpacked(shown: Headers, body: Iterable[bytes]) -> Response:
-    """Decompress a gzipped object for a client that does not accept gzip, like the service does."""
+    """Decompress a gzipped object for a client that does not accept gzip, as the service does."""
     shown.remove("Content-Encoding")
     if isinstance(body, PlainBody):
         if not starts_like_gzip(body.beginning):
@@ -237,8 +231,6 @@ def _unpacked(shown: Headers, body: Iterable[bytes]) -> Response:
 
 
 class _Unpacked:
-    """The content of a gzipped body, which it owns."""
-
     def __init__(self, body: Iterable[bytes]) -> None:
         self._body = body
 
@@ -267,7 +259,7 @@ def _check_brought(answer: Answer, known: Known, wanted: SealedRange) -> None:
 
 
 def shown_headers(headers: Headers, known: Known) -> Headers:
-    """The service's headers of an encrypted object as its owner sees it, without the length."""
+    """The service's headers as the object's owner sees them, without the length."""
     assert known.envelope is not None
     assert known.opened is not None
     shown = Headers(

@@ -1,6 +1,6 @@
 """Objects' bytes through the XML API: `GET` and `HEAD` of `/BUCKET/OBJECT` or at a bucket's own host.
 
-Headers play the role of the JSON API's resource, so `HEAD` describes an object.
+`HEAD` describes an object: headers play the role of the JSON API's resource.
 """
 
 from __future__ import annotations
@@ -55,8 +55,6 @@ def _ask_head(call: Call) -> Answer:
 
 
 class _Xml:
-    """The XML API's way of reading."""
-
     def may_be(self, call: Call, known: Known) -> bool:
         given = call.request.headers.get(_GENERATION_MATCH).strip()
         demanded = call.query.number("generation"), natural_number(_GENERATION_MATCH, given) if given else None
@@ -68,7 +66,7 @@ class _Xml:
         if answer.status < 300 and answer.status != 200:
             raise UpstreamUnavailable(f"the service answered HEAD with {answer.status}; try again")
         if answer.status != 200:
-            # An answer to HEAD has no error text.
+            # An answer to HEAD has no body that explains the error.
             raise Refusal(
                 # A redirect must not reach the client.
                 answer.status if answer.status == 304 or answer.status >= 400 else 502,

@@ -1,1 +1,1 @@
-"""The sealed format of objects and its keys; see docs/reference/object-format.md. Independent of requests."""
+"""The sealed format of objects and its keys (docs/reference/object-format.md)."""

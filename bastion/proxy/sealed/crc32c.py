@@ -1,8 +1,7 @@
 """CRC32C of memory, without holding the interpreter's lock.
 
-google-crc32c holds the lock and takes `bytes` only. A thread that returns from the network meanwhile goes to sleep, and
-waking it costs more than the checksum. So this calls the library's C function through ctypes, which releases the lock;
-a build without C falls back to the library.
+google-crc32c holds the lock, which costs other threads more than the checksum. This calls the library's C function
+through ctypes, which releases it; a build without C falls back to the library.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from typing import Any
 
 import google_crc32c
 
-# Of the nine digits: the check value in every description of CRC32C.
+# The standard check value: CRC32C of `123456789`.
 _KNOWN = (b"123456789", 0xE3069283)
 
 
@@ -34,13 +33,13 @@ _extend = _native()
 
 
 class SummedMemory:
-    """A buffer to take checksums of; its size is fixed from now on."""
+    """A buffer to checksum; its size is fixed from now on."""
 
     __slots__ = ("_address", "_buffer", "_held")
 
     def __init__(self, buffer: bytearray) -> None:
         self._buffer = memoryview(buffer)
-        # Pins the memory while its address is in use.
+        # Pins the memory, because the C function uses its address.
         self._held = (ctypes.c_char * len(buffer)).from_buffer(buffer)
         self._address = ctypes.addressof(self._held)
 

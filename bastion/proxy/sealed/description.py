@@ -1,7 +1,6 @@
-"""Read an object's name and custom metadata from a tool's output.
+"""Read an object's name and custom metadata from a tool's output. Pure.
 
-Pure. Accepts the object resource of the JSON API (as from `gcloud storage objects describe --raw`), gcloud's own
-format, and a list with one of them.
+Accepts the JSON API's resource (`gcloud storage objects describe --raw`), gcloud's own format, and a list of one.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _URL = re.compile(r"gs://([^/]+)/(.+)", re.DOTALL)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """What is needed to open an object's envelope. Bucket and name are empty if unknown."""
+    """What opens an object's envelope. Bucket and name are empty if unknown."""
 
     bucket: str
     name: str
@@ -27,11 +26,7 @@ class Description:
 
 
 def read_description(data: bytes, *, called: str) -> Description:
-    """Parse a tool's JSON output; raise Refused if it does not describe one object.
-
-    Args:
-        called: The name of the source, for messages.
-    """
+    """Parse JSON from the source `called`. Raises Refused if it does not describe exactly one object."""
     try:
         document: Any = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -54,7 +49,7 @@ def read_description(data: bytes, *, called: str) -> Description:
 
 
 def parse_url(url: str) -> tuple[str, str]:
-    """Parse `gs://BUCKET/NAME`; raise Refused if it is invalid."""
+    """Parse `gs://BUCKET/NAME`. Raises Refused."""
     found = _URL.fullmatch(url)
     if found is None:
         raise Refused(f"{url[:300]!r} is not the URL of an object; use gs://BUCKET/NAME")

@@ -1,7 +1,7 @@
-"""An object's envelope in its metadata: the name of the wrapping key, the wrapped keys, sealed checksums.
+"""An object's envelope in its metadata: the name of the wrapping key, the wrapped keys, sealed checksums. Pure.
 
-Pure. Entries are custom metadata named `gcsproxy-*`, which clients neither see nor change. Names are case-insensitive,
-like headers. Nothing here is secret, and nothing is trusted until `envelopes` has opened it.
+Entries are custom metadata named `gcsproxy-*` in any case, which clients neither see nor change. Nothing here is secret
+or trusted until `envelopes` has opened it.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _SUMS = PREFIX + "sums"
 _SIZE = PREFIX + "size"
 _CONTENT_ENCODING = PREFIX + "content-encoding"
 
-# Far above what a key service makes of 32 bytes; the storage service allows 8 KiB of custom metadata.
+# Far above the size of a wrapped key; the storage service allows 8 KiB of custom metadata.
 _WRAPPED_MAX = 2048
 _ENCODING = re.compile(r"[!-~](?:[ -~]{0,98}[!-~])?")
 
@@ -41,12 +41,10 @@ class Envelope:
     """The wrapped keys of one object, and what else is needed to show it as stored.
 
     Attributes:
-        version: Of this format.
-        kek: Name of the key (in the key service) that wrapped the session key.
-        kek_version: The version that did.
+        kek: Name of the key in the key service that wrapped the session key.
         wrapped_session: The session key under `kek`.
         wrapped_object: The object's key under the session key, bound to bucket and name.
-        header: The first 40 bytes of the sealed content, so that a range read need not fetch them.
+        header: The first 40 bytes of the sealed content; saves a request for range reads.
         sums: Sealed plaintext checksums; empty if unknown.
         size: Sealed plaintext length; empty if unknown.
         content_encoding: As the client set it. Hidden from the service, which would try to decompress ciphertext.
@@ -63,7 +61,7 @@ class Envelope:
     content_encoding: str = ""
 
     def to_metadata(self) -> dict[str, str]:
-        """Our entries of the object's custom metadata, about 500 bytes."""
+        """Return our entries of the object's custom metadata, about 500 bytes."""
         entries = {
             _VERSION: str(self.version),
             _KEK: self.kek,
@@ -82,10 +80,9 @@ class Envelope:
 
     @classmethod
     def from_metadata(cls, metadata: Mapping[str, str]) -> Envelope | None:
-        """Read the envelope from custom metadata; None if the object is plaintext.
+        """Read the envelope from custom metadata; None for plaintext.
 
-        Raises:
-            EnvelopeBroken: Our entries are incomplete, or of an unknown version.
+        Raises EnvelopeBroken if our entries are incomplete or of an unknown version.
         """
         ours: dict[str, str] = {}
         for name, value in metadata.items():
@@ -126,7 +123,7 @@ class Envelope:
 
 
 def is_ours(name: str) -> bool:
-    """Whether a custom metadata name (without `x-goog-meta-`) is ours, ignoring case."""
+    """Whether a custom metadata name (without `x-goog-meta-`) is ours."""
     return name.lower().startswith(PREFIX)
 
 

@@ -1,11 +1,9 @@
 """Make and open envelopes: key service → session key → object key → checksums and size.
 
-The key service wraps a session key, which wraps the keys of new objects for five minutes and stays in memory that long.
-The wrapping of an object's key is bound to bucket and name, so objects that are swapped in the bucket do not open; a
-copy gets a new wrapping around the same content.
+The key service wraps a session key. For five minutes this key wraps the keys of new objects, and stays in memory. The
+wrapping of an object's key is bound to bucket and name, so objects that are swapped in the bucket do not open.
 
-Only keys in `trusted` are used. Otherwise somebody with write access to the bucket could store an object under their
-own key, and pass it off as a user's.
+Only `trusted` keys are used. Otherwise a writer to the bucket could pass off objects under their own key as a user's.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ _SIZE_INFO = b"bastion proxy 1 size"
 _NONCE_BYTES = 12
 _SUMS_BYTES = 4
 _SIZE_BYTES = 8
-# Each is one session of some proxy in five minutes; about 300 bytes.
+# Each is about 300 bytes: one session of a proxy in five minutes.
 _SESSIONS_KEPT = 4096
 
 
@@ -56,8 +54,6 @@ class Envelopes:
         trusted: Collection[str] | None = None,
     ) -> None:
         """Args:
-        kms: Wraps session keys.
-        clock: For the age of cached keys.
         random: Returns that many random bytes.
         trusted: Names of the allowed keys; None: any that `kms` can use.
         """
@@ -71,27 +67,18 @@ class Envelopes:
         self._primaries: SingleFlight[str, str] = SingleFlight(clock, seconds=SESSION_SECONDS, most=_SESSIONS_KEPT)
 
     def new(self, kek: str, bucket: str, name: str) -> tuple[Envelope, bytes]:
-        """Make an envelope for a new object, and the key to seal it with.
+        """Make an envelope for the new object `name`, and the key to seal it with.
 
-        Args:
-            kek: Name of the key in the key service.
-            bucket: The destination.
-            name: The object's, decoded.
-
-        Raises:
-            KmsUnavailable: The key service does not answer.
-            KmsRefused: The key service refused, or `kek` is not trusted.
+        Raises KmsUnavailable if the key service does not answer; KmsRefused if it refuses or `kek` is not trusted.
         """
         key = self._random(KEY_BYTES)
         envelope = self._under(self._session(kek), kek, key, bucket, name, new_header(self._random))
         return envelope, key
 
     def open(self, envelope: Envelope, bucket: str, name: str) -> bytes:
-        """Return the key of the object `name` in `bucket`.
+        """Return the key of the object `name`.
 
-        Raises:
-            EnvelopeBroken: The envelope belongs to another object, or was changed.
-            KmsUnavailable, KmsRefused: As `new`.
+        Raises like `new`, and EnvelopeBroken if the envelope belongs to another object or was changed.
         """
         session = self._opened_session(envelope)
         data = envelope.wrapped_object
@@ -107,21 +94,16 @@ class Envelopes:
         return key
 
     def moved(self, envelope: Envelope, source: tuple[str, str], destination: tuple[str, str], kek: str) -> Envelope:
-        """Return the envelope of a copy with the same sealed bytes, under the key `kek`.
+        """Return the envelope of a copy with the same sealed bytes, under the key `kek`. Raises like `open`.
 
-        Args:
-            source: Bucket and name of the source.
-            destination: Bucket and name of the copy.
-
-        Raises:
-            EnvelopeBroken, KmsUnavailable, KmsRefused: As `open`.
+        `source` and `destination` are bucket and name.
         """
         key = self.open(envelope, *source)
         fresh = self._under(self._session(kek), kek, key, *destination, envelope.header)
         return replace(fresh, sums=envelope.sums, size=envelope.size, content_encoding=envelope.content_encoding)
 
     def rewrapped(self, envelope: Envelope, bucket: str, name: str, kek: str) -> Envelope | None:
-        """Return the envelope under the primary version of `kek`; None if it already is. Raises like `open`."""
+        """Return the envelope under the primary version of `kek`; None if it is already. Raises like `open`."""
         self._check_trusted(kek)
         primary = self._primaries.get(kek, lambda: self._kms.primary(kek))
         if (envelope.kek, envelope.kek_version) == (kek, primary):
@@ -137,19 +119,17 @@ class Envelopes:
         return replace(fresh, sums=envelope.sums, size=envelope.size, content_encoding=envelope.content_encoding)
 
     def with_sums(self, envelope: Envelope, object_key: bytes, crc32c: int) -> Envelope:
-        """Return the envelope with the plaintext's crc32c."""
         return replace(envelope, sums=self._sealed(object_key, _SUMS_INFO, crc32c.to_bytes(_SUMS_BYTES, "big")))
 
     def with_size(self, envelope: Envelope, object_key: bytes, size: int) -> Envelope:
-        """Return the envelope with the plaintext's length."""
         return replace(envelope, size=self._sealed(object_key, _SIZE_INFO, size.to_bytes(_SIZE_BYTES, "big")))
 
     def crc32c(self, envelope: Envelope, object_key: bytes) -> int | None:
-        """The plaintext's crc32c; None if unknown. Raises EnvelopeBroken if it belongs to another object."""
+        """The plaintext's crc32c; None if unknown. Raises EnvelopeBroken if it is another object's."""
         return _unsealed(object_key, _SUMS_INFO, envelope.sums, _SUMS_BYTES)
 
     def size(self, envelope: Envelope, object_key: bytes) -> int | None:
-        """The plaintext's length in bytes; None if unknown. Raises EnvelopeBroken if it belongs to another object."""
+        """The plaintext's length in bytes; None if unknown. Raises EnvelopeBroken if it is another object's."""
         return _unsealed(object_key, _SIZE_INFO, envelope.size, _SIZE_BYTES)
 
     def _sealed(self, object_key: bytes, info: bytes, data: bytes) -> bytes:
@@ -157,14 +137,13 @@ class Envelopes:
         return nonce + _derived_cipher(object_key, info).encrypt(nonce, data, None)
 
     def _session(self, kek: str) -> _Session:
-        """The session to wrap with, at most five minutes old."""
         self._check_trusted(kek)
         return self._made.get(kek, lambda: self._make(kek))
 
     def _make(self, kek: str) -> _Session:
         key = self._random(KEY_BYTES)
         wrapped = self._kms.wrap(kek, key, associated=SESSION_CONTEXT)
-        # Reading what this process has just stored needs no further call.
+        # Saves the call when this process reads what it stored.
         self._opened.put((kek, wrapped.version, wrapped.data), key)
         return _Session(key=key, wrapped=wrapped)
 
@@ -175,7 +154,7 @@ class Envelopes:
             (kek, version, data), lambda: self._kms.unwrap(kek, version, data, associated=SESSION_CONTEXT)
         )
         if len(key) != KEY_BYTES:
-            raise EnvelopeBroken(f"{kek} did not wrap a session key here; somebody changed the metadata")
+            raise EnvelopeBroken(f"{kek} did not wrap this session key; somebody changed the metadata")
         return key
 
     def _check_trusted(self, kek: str) -> None:
@@ -194,13 +173,13 @@ class Envelopes:
 
 
 def _place(bucket: str, name: str) -> bytes:
-    """What the wrapping of an object's key is bound to; each part has its length, so no two places collide."""
+    """What an object key's wrapping is bound to; lengths keep any two places apart."""
     parts = (str(VERSION).encode(), bucket.encode(), name.encode())
     return b"".join(len(part).to_bytes(4, "big") + part for part in parts)
 
 
 def _unsealed(object_key: bytes, info: bytes, sealed: bytes, length: int) -> int | None:
-    """The number in a sealed entry; None if empty. Raises EnvelopeBroken if it belongs to another object."""
+    """The number in a sealed entry; None if empty. Raises EnvelopeBroken if it is another object's."""
     if not sealed:
         return None
     try:

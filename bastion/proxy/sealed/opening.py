@@ -11,14 +11,10 @@ from bastion.proxy.sealed.segments import HEADER_BYTES, SEGMENT_BYTES
 
 
 def opened(source: BinaryIO, sealing: Sealing) -> Iterator[bytes]:
-    """Yield the plaintext in authenticated pieces. Only after the last one is it known to be complete.
+    """Yield the plaintext of `source`, buffered and at its beginning, in authenticated pieces.
 
-    Args:
-        source: Buffered, at the beginning of the sealed form.
-        sealing: Of the object's key and the header in its envelope.
-
-    Raises:
-        SealBroken: The data was changed or truncated. Earlier pieces are authentic.
+    Raises SealBroken if the data was changed or truncated. The plaintext is known to be complete only after the last
+    piece.
     """
     segment = source.read(SEGMENT_BYTES)
     if segment[:HEADER_BYTES] != sealing.header:
@@ -26,7 +22,7 @@ def opened(source: BinaryIO, sealing: Sealing) -> Iterator[bytes]:
     sealed = memoryview(segment)[HEADER_BYTES:]
     index = 0
     while True:
-        # The last segment may be full: only what follows tells.
+        # The last segment may be full, so look for a next one.
         following = source.read(SEGMENT_BYTES)
         yield sealing.open(index, sealed, last=not following)
         if not following:

@@ -1,7 +1,7 @@
 """Seal a plaintext that comes in pieces of any size, and compute checksums of both forms in one pass.
 
-Invariant: the last segment is sealed only when the plaintext is complete and matches the client's declaration. An
-object never comes into being from anything else.
+Invariant: the last segment is sealed only when the plaintext is complete and matches the client's declaration; without
+it no object is created.
 """
 
 from __future__ import annotations
@@ -22,12 +22,9 @@ from bastion.storage_wire.refusals import Refusal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Edge:
-    """A boundary between two segments.
+    """A boundary between two segments: the index of the next one, and the crc32c of all bytes before it.
 
-    Attributes:
-        index: Of the following segment.
-        plain_crc32c: Of the plaintext before it.
-        sealed_crc32c: Of the sealed bytes before it, header included.
+    `sealed_crc32c` includes the header.
     """
 
     index: int = 0
@@ -39,12 +36,9 @@ START = Edge()
 
 
 class Plaintext:
-    """A byte stream from pieces, read by one thread in sizes of its choice.
+    """A byte stream that one thread reads in sizes of its choice: `pieces`, then `length` bytes of `body` (None: all).
 
-    Args:
-        pieces: Come first; what they raise reaches the reader.
-        body: Follows; read directly into the reader's memory.
-        length: Bytes wanted from the body; None: all.
+    What `pieces` raises reaches the reader.
     """
 
     def __init__(self, pieces: Iterable[bytes] = (), *, body: Body | None = None, length: int | None = None) -> None:
@@ -98,7 +92,7 @@ class Plaintext:
             return self._body.readinto(view)
         wanted = view if len(view) <= left else view[:left]
         count = self._body.readinto(wanted)
-        # A body shorter than announced ends here.
+        # The body is shorter than announced.
         self._left = left - count if count == len(wanted) else 0
         return count
 
@@ -114,18 +108,15 @@ class SealedStream:
     Attributes:
         plain_size: Bytes sealed so far.
         complete: Whether the last segment was sealed.
-        md5: Of the plaintext so far; None if not wanted: it costs more than everything else.
+        md5: Of the plaintext so far; None unless wanted, because it costs more than everything else.
     """
 
     def __init__(self, sealing: Sealing, *, edge: Edge = START, md5: Any = None, most: int | None = None) -> None:
-        """Args:
-        md5: A hash object of the plaintext before the edge; it is updated.
-        most: An upper bound of a segment's plaintext; None if unknown.
-        """
+        """`md5` is the hash object of the plaintext before the edge; `most` bounds a segment's plaintext."""
         self._sealing = sealing
         whole = plain_capacity(1)
         size = whole if most is None else min(whole, most)
-        # Allocated once: while Python allocates, the threads of other connections wait.
+        # Allocated once, because other threads wait while Python allocates.
         plain, sealed = bytearray(size), bytearray(HEADER_BYTES + size + TAG_BYTES)
         self._plain, self._plain_sums = memoryview(plain), SummedMemory(plain)
         # Space for the header precedes the first segment.
@@ -148,16 +139,12 @@ class SealedStream:
         return self._plain[: self._filled]
 
     def read(self, plaintext: Plaintext) -> int:
-        """Read the plaintext of the next segment; return the number of bytes, less than a segment only at the end."""
+        """Read the next segment's plaintext; return its size, less than a segment only at the end."""
         self._filled = plaintext.readinto(self._plain if self._index else self._plain[: plain_capacity(0)])
         return self._filled
 
     def seal(self, *, last: bool = False) -> memoryview:
-        """Seal what was read, with the header if it is the first segment.
-
-        Returns:
-            Memory that the next segment reuses.
-        """
+        """Seal what was read, with the header if it is the first segment; valid until the next segment."""
         size, plain, sealed = self._filled, self._plain, self._segment
         if size < len(plain):
             plain, sealed = plain[:size], sealed[: size + TAG_BYTES]
@@ -176,14 +163,15 @@ class SealedStream:
         return sealed
 
     def seal_last(self, declared: Declared) -> memoryview:
-        """Seal the last segment; raise Refusal (400) unless the plaintext is what was declared."""
+        """Seal the last segment. Raises Refusal (400) unless the plaintext matches `declared`."""
         sealed = self.seal(last=True)
         check(declared, self._plain_crc32c, self.md5)
         return sealed
 
     def rest(self, plaintext: Plaintext, declared: Declared) -> Iterator[memoryview]:
-        """Yield the rest of a plaintext, sealed; each piece is valid until the next. The last one raises Refusal (400)
-        instead if the plaintext is not what was declared.
+        """Yield the rest of a plaintext, sealed; each piece is valid until the next.
+
+        Instead of the last piece, raises Refusal (400) if the plaintext does not match `declared`.
         """
         while True:
             self.read(plaintext)
@@ -210,6 +198,6 @@ def _mismatch(name: str) -> Refusal:
     return Refusal(
         400,
         "invalid",
-        f"The bytes that came do not have the {name} that was declared for them; nothing was stored. Send them again.",
+        f"The received bytes do not match the declared {name}; nothing was stored. Send them again.",
         code="BadDigest",
     )

@@ -1,13 +1,11 @@
 """Seal and open the segments of one object: Tink's AES-GCM-HKDF streaming, with 256 KiB segments.
 
 The AES-256-GCM key derives from the object's key, the salt in the header and `ASSOCIATED`. A segment's nonce holds its
-index and whether it is the last, so no segment can be omitted, moved or added. A copied object keeps its key and
-header: `ASSOCIATED` names no object, the wrapping of the key does (`envelopes`).
+index and whether it is the last, so no segment can be omitted, moved or added. `ASSOCIATED` names no object, so that
+copies keep key and header; the wrapping of the key does (`envelopes`).
 
 Invariant for callers: never seal different bytes under an index whose sealed form has left the process. Two plaintexts
 under one nonce reveal both.
-
-Both directions release the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -36,7 +34,7 @@ Buffer = bytes | bytearray | memoryview
 
 
 def new_header(random: Callable[[int], bytes] = os.urandom) -> bytes:
-    """Return a new header: its own length, a salt and the nonce prefix."""
+    """Return a new header: its length, a salt and the nonce prefix."""
     return bytes([HEADER_BYTES]) + random(HEADER_BYTES - 1)
 
 
@@ -45,22 +43,15 @@ def is_header(data: bytes) -> bool:
 
 
 class Sealing:
-    """The sealing of one object; thread-safe.
+    """The sealing of one object; thread-safe. Releases the interpreter's lock.
 
-    Attributes:
-        header: The first 40 bytes of the sealed form, before segment 0.
+    `header` is the first 40 bytes of the sealed form, before segment 0.
     """
 
     __slots__ = ("_cipher", "_prefix", "header")
 
     def __init__(self, key: bytes, header: bytes | None = None) -> None:
-        """Args:
-            key: The object's, 32 bytes.
-            header: Of an existing object; None for a new one.
-
-        Raises:
-            ValueError: The key or the header is invalid.
-        """
+        """Take the object's key, and the header of an existing object. Raises ValueError if one is invalid."""
         if len(key) != KEY_BYTES:
             raise ValueError(f"an object's key has {KEY_BYTES} bytes, not {len(key)}")
         self.header = new_header() if header is None else bytes(header)
@@ -77,8 +68,8 @@ class Sealing:
         return self._cipher.encrypt(self._nonce(index, last=last), plain, None)
 
     def seal_into(self, index: int, plain: Buffer, out: bytearray | memoryview, *, last: bool) -> None:
-        """Like `seal`, into a separate buffer of exactly 16 bytes more than `plain`."""
-        # Most segments are full; this check is short for them.
+        """Like `seal`, into a separate buffer 16 bytes longer than `plain`."""
+        # A shortcut for full segments.
         whole = len(plain) == _WHOLE_BYTES and 0 < index < SEGMENTS_MAX
         if not whole and not _fits(index, len(plain), last=last):
             raise ValueError(f"{len(plain)} bytes do not fit segment {index} ({last=})")
@@ -87,8 +78,7 @@ class Sealing:
     def open(self, index: int, sealed: Buffer, *, last: bool) -> bytes:
         """Return the plaintext of segment `index`, given ciphertext and tag without the header.
 
-        Raises:
-            SealBroken: The bytes were not sealed under this key at this index.
+        Raises SealBroken if they were not sealed under this key at this index.
         """
         self._check_sealed(index, len(sealed), last=last)
         try:
@@ -98,7 +88,7 @@ class Sealing:
         raise _broken(index)
 
     def open_into(self, index: int, sealed: Buffer, out: bytearray | memoryview, *, last: bool) -> None:
-        """Like `open`, into a separate buffer of exactly 16 bytes less than `sealed`; invalid after SealBroken."""
+        """Like `open`, into a separate buffer 16 bytes shorter than `sealed`; invalid after SealBroken."""
         self._check_sealed(index, len(sealed), last=last)
         try:
             self._cipher.decrypt_into(self._nonce(index, last=last), sealed, None, out)
@@ -125,5 +115,5 @@ def _fits(index: int, plain: int, *, last: bool) -> bool:
 
 def _broken(index: int) -> SealBroken:
     return SealBroken(
-        f"segment {index} was changed: somebody modified, truncated or recombined the object without the key"
+        f"segment {index} was changed: somebody without the key modified, truncated or recombined the object"
     )

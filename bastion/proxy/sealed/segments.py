@@ -1,7 +1,7 @@
 """The arithmetic between plaintext and sealed offsets. Pure.
 
 A sealed object is a sequence of 256 KiB segments; the last may be shorter. Each ends in a tag of 16 bytes, and the
-first begins with a header of 40; the rest is plaintext. An empty plaintext has one segment; no other segment is empty.
+first begins with a header of 40. Only an empty plaintext has an empty segment, and only one.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ class SealedRange:
     """What to read of a sealed object for a range of its plaintext.
 
     Attributes:
-        first: Index of the first segment.
         last: Index of the last segment, inclusive.
         start: Sealed offset of the first segment (of the header, for segment 0).
         length: Sealed bytes, whole segments.
@@ -40,14 +39,13 @@ class SealedRange:
 
 
 def segment_count(plain: int) -> int:
-    """The number of segments for `plain` bytes; at least one. Raises ValueError if that is too long."""
+    """The number of segments for `plain` bytes, at least one. Raises ValueError if there are too many."""
     if not 0 <= plain <= _PLAIN_MAX:
-        raise ValueError(f"no object has {plain} bytes of plaintext: it is 0 to {_PLAIN_MAX}")
+        raise ValueError(f"{plain} bytes is not a valid plaintext size: 0 to {_PLAIN_MAX}")
     return -(-(plain + HEADER_BYTES) // _INNER_BYTES)
 
 
 def sealed_size(plain: int) -> int:
-    """Bytes of the sealed form of `plain` bytes."""
     return plain + HEADER_BYTES + TAG_BYTES * segment_count(plain)
 
 
@@ -61,26 +59,23 @@ def plain_size(sealed: int) -> int:
 
 
 def plain_offset(index: int) -> int:
-    """Plaintext offset of segment `index`."""
     return 0 if index == 0 else index * _INNER_BYTES - HEADER_BYTES
 
 
 def sealed_offset(index: int) -> int:
-    """Sealed offset of segment `index`; segment 0 begins with the header."""
+    """Sealed offset of a segment; segment 0 begins with the header."""
     return index * SEGMENT_BYTES
 
 
 def plain_capacity(index: int) -> int:
-    """The maximum plaintext bytes of segment `index`; exact unless it is the last."""
+    """The maximum plaintext bytes of a segment."""
     return _INNER_BYTES - HEADER_BYTES if index == 0 else _INNER_BYTES
 
 
 def plain_length(index: int, plain: int) -> int:
-    """Plaintext bytes of segment `index` in an object of `plain` bytes. Raises ValueError if there is no such
-    segment.
-    """
+    """Plaintext bytes of segment `index` in an object of `plain` bytes. Raises ValueError if it does not exist."""
     if not 0 <= index < segment_count(plain):
-        raise ValueError(f"{plain} bytes of plaintext have no segment {index}")
+        raise ValueError(f"there is no segment {index} in {plain} bytes of plaintext")
     return min(plain - plain_offset(index), plain_capacity(index))
 
 
@@ -89,13 +84,13 @@ def segment_of(offset: int) -> int:
 
 
 def sealed_range(start: int, length: int, plain: int) -> SealedRange:
-    """What to read for `length` bytes at `start` of a plaintext of `plain` bytes.
-
-    An empty plaintext maps to its one segment, so that a reader authenticates it. Raises ValueError for an invalid
+    """What to read for `length` bytes at `start` of a plaintext of `plain` bytes. Raises ValueError for an invalid
     range.
+
+    An empty plaintext maps to its one segment, so that a reader authenticates it.
     """
     if not (start >= 0 and start + length <= plain and length >= min(1, plain)):
-        raise ValueError(f"{length} bytes at {start} are no range of {plain} bytes")
+        raise ValueError(f"{length} bytes at {start} is not a range within {plain} bytes")
     first = segment_of(start)
     last = segment_of(max(start, start + length - 1))
     begin = sealed_offset(first)

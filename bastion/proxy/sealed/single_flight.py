@@ -1,7 +1,6 @@
 """A cache of values that cost a call to another service: concurrent requests for one value share a call.
 
-The call runs outside of the lock, so a slow answer blocks no other value. An exception reaches all waiters and is not
-cached.
+The call runs outside of the lock, so it blocks no other value. Its exception reaches all waiters and is not cached.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ V = TypeVar("V")
 
 
 class SingleFlight(Generic[K, V]):
-    """At most `most` values, each for at most `seconds`, in LRU order."""
+    """Up to `most` values, each for `seconds`, in LRU order."""
 
     def __init__(self, clock: Clock, *, seconds: float, most: int) -> None:
         self._clock = clock
@@ -82,7 +81,7 @@ class SingleFlight(Generic[K, V]):
     def _keep(self, key: K, value: V, until: float) -> None:
         self._kept[key] = (until, value)
         self._kept.move_to_end(key)
-        # Expired ones too: keys must not stay in memory after their use.
+        # Expired ones too: keys must not stay in memory.
         now = self._clock.monotonic()
         for old in [k for k, (end, _) in self._kept.items() if end <= now]:
             del self._kept[old]

@@ -2,8 +2,8 @@
 
 Invariants:
 
-* Data for a storage host leaves this machine over TLS with a verified certificate. Only an operator's
-  `GCS_PROXY_UPSTREAM` (for emulators and tests) can change this.
+* Data for a storage host leaves this machine over TLS with a verified certificate, unless `GCS_PROXY_UPSTREAM` (for
+  emulators and tests) names another service.
 * A connection serves one request at a time. It is reused only if it looks alive and was not idle for long.
 """
 
@@ -31,8 +31,6 @@ _HARMLESS = frozenset(("GET", "HEAD"))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """The target of a connection."""
-
     host: str
     port: int
     secure: bool
@@ -52,15 +50,12 @@ class ForwardingUpstream:
     """Asks the storage service; thread-safe.
 
     Args:
-        endpoint: `http(s)://host:port` that serves all storage hosts; empty: each host itself.
+        endpoint: `http(s)://host:port` that serves all storage hosts; empty: each host itself. Raises Refused if
+            invalid.
         trust: TLS settings; None: those of this machine.
         connect_seconds: Timeout of a connection; with the TLS handshake at most twice that.
         silence_seconds: The maximum wait for an answer, between its bytes, or to send.
-        idle_seconds: How long an unused connection is kept.
         idle_max: The maximum number of unused connections.
-
-    Raises:
-        Refused: The endpoint is invalid.
     """
 
     def __init__(
@@ -86,7 +81,7 @@ class ForwardingUpstream:
     def ask(self, asked: Asked) -> HttpAnswer:
         place = self._endpoint or _place(asked.authority)
         if self._endpoint is not None:
-            # The service's answers contain addresses, which must be those that our clients use.
+            # The service builds addresses in its answers from this host, and our clients use them.
             asked = replace(asked, headers=Headers([*asked.headers.items(), ("X-Forwarded-Proto", "https")]))
 
         def done(exchange: Exchange, again: bool) -> None:
@@ -111,7 +106,7 @@ class ForwardingUpstream:
             idle.exchange.close()
 
     def _take(self, place: Place) -> Exchange | None:
-        """The most recently used live connection to a place, if any."""
+        """The most recently used live connection, if any."""
         while True:
             with self._lock:
                 found = next((idle for idle in reversed(self._idle) if idle.place == place), None)
@@ -140,14 +135,16 @@ class ForwardingUpstream:
         try:
             connection = socket.create_connection((place.host, place.port), self._connect_seconds)
         except (OSError, UnicodeError) as error:
-            raise UpstreamUnavailable(f"no connection to {place} ({error}); ask again") from error
+            raise UpstreamUnavailable(f"cannot connect to {place} ({error}); try again") from error
         try:
             connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if place.secure:
                 connection = self._trust.wrap_socket(connection, server_hostname=place.host, suppress_ragged_eofs=False)
         except (OSError, ValueError) as error:
             connection.close()
-            raise UpstreamUnavailable(f"no safe connection to {place} ({error}); nothing was sent") from error
+            raise UpstreamUnavailable(
+                f"cannot make a safe connection to {place} ({error}); nothing was sent"
+            ) from error
         return Exchange(connection, where=str(place), silence_seconds=self._silence_seconds)
 
 
@@ -155,8 +152,8 @@ def _place(authority: str) -> Place:
     try:
         host, port = split_authority(authority)
     except ValueError as error:
-        raise UpstreamUnavailable(f"{authority!r} is not a host that can be asked") from error
-    # A client's clear-text request continues over TLS.
+        raise UpstreamUnavailable(f"{authority!r} is not a valid host") from error
+    # A client's clear-text request goes on over TLS.
     return Place(host=host, port=_HTTPS_PORT if port in (None, _HTTP_PORT) else port, secure=True)
 
 

@@ -1,7 +1,6 @@
-"""Recognize host names of the storage service, in every spelling.
+"""Recognize host names of the storage service. Pure.
 
-Pure. Any spelling that a resolver accepts for a storage host must match. Otherwise it would be tunneled, and its data
-stored unencrypted.
+Every spelling that a resolver accepts must match; otherwise a tunnel would store the data unencrypted.
 """
 
 from __future__ import annotations
@@ -26,8 +25,7 @@ _STORAGE = re.compile(
 def split_authority(authority: str) -> tuple[str, int | None]:
     """Split into host (lower case, without a final dot) and port or None.
 
-    Raises:
-        ValueError: It is not `host`, `host:port` or `[address]:port`.
+    Raises ValueError if it is not `host`, `host:port` or `[address]:port`.
     """
     found = _AUTHORITY.fullmatch(authority)
     if found is None:
@@ -51,6 +49,6 @@ def is_shared(host: str) -> bool:
 
 
 def bucket_in(host: str) -> str:
-    """The bucket in a host such as `BUCKET.storage.googleapis.com`; empty if the path names it."""
+    """The bucket in a host like `BUCKET.storage.googleapis.com`, or an empty string."""
     found = _STORAGE.fullmatch(host)
     return (found["bucket"] or "") if found else ""

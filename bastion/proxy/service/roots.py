@@ -1,5 +1,6 @@
-"""The certificate authorities that this machine trusts: `SSL_CERT_FILE` and `SSL_CERT_DIR` first, then the system's,
-then certifi, because small images have none.
+"""The certificate authorities that this machine trusts.
+
+`SSL_CERT_FILE` and `SSL_CERT_DIR` count first, then the system's files, then certifi, because small images have none.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ def trusting() -> ssl.SSLContext:
 
 
 def roots() -> bytes:
-    """PEM of all trusted authorities, for clients that read a single file. Raises OSError."""
+    """PEM of all trusted authorities, for clients that read one file. Raises OSError."""
     return b"\n".join(file.read_bytes().strip() for file in _system_roots() or [Path(certifi.where())]) + b"\n"
 
 
@@ -35,6 +36,6 @@ def _system_roots() -> list[Path]:
     whole = Path(paths.capath) / "ca-certificates.crt"
     if whole.is_file():
         return [whole]
-    # OpenSSL finds certificates in a folder by hash: only such names count there.
+    # OpenSSL finds certificates in a folder by hash, so other names do not count.
     hashed = [entry for entry in os.scandir(paths.capath) if entry.is_file() and entry.name[:8].isalnum()]
     return [Path(entry.path) for entry in hashed if entry.name[8:9] == "." and entry.name[9:].isdigit()]

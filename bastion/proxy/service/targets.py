@@ -1,6 +1,6 @@
-"""Targets of the proxy's own requests to the JSON API.
+"""Targets of the proxy's own requests to the JSON API. Pure.
 
-Pure. A client's query is kept as written, except parameters that are removed by name.
+A client's query is kept as written, except for parameters that are removed by name.
 """
 
 from __future__ import annotations
@@ -8,13 +8,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from urllib.parse import quote, unquote_plus, urlencode
 
-# Parameters that a follow-up request must keep: who pays, and whose quota counts.
+# Parameters about billing and quota, which a follow-up request keeps.
 _CARRIED = ("key", "quotaUser", "userIp", "userProject")
 _NOTHING: Mapping[str, str] = {}
 
 
 def target(path: str, query: str) -> str:
-    """`/path?query` of a percent-encoded path and a raw query."""
     return f"{path}?{query}" if query else path
 
 
@@ -28,7 +27,7 @@ def requeried(query: str, *, without: Collection[str] = (), added: Mapping[str, 
 
 
 def insert_target(bucket: str, query: str) -> str:
-    """The target of uploads, with this raw query."""
+    """The target of uploads."""
     return f"/upload/storage/v1/b/{quote(bucket, safe='')}/o?{query}"
 
 

@@ -1,7 +1,4 @@
-"""The interface between handlers and connections: requests to the storage service, and its answers.
-
-Tests implement it in-process; `forwarding` is the real one.
-"""
+"""The interface between handlers and connections: requests to the storage service, and its answers."""
 
 from __future__ import annotations
 
@@ -15,9 +12,9 @@ __all__ = ["Answer", "Asked", "Upstream", "UpstreamUnavailable"]
 
 
 class Answer(Protocol):
-    """An answer of the service. One thread reads its body in order; it must be closed.
+    """An answer of the service; must be closed. One thread reads its body in order.
 
-    Both reading methods raise `UpstreamUnavailable` if the body breaks off: a short body is always an error.
+    Both reading methods raise `UpstreamUnavailable` if the body breaks off.
     """
 
     @property
@@ -31,10 +28,10 @@ class Answer(Protocol):
 
     @property
     def length(self) -> int | None:
-        """Bytes of the following body (0 after HEAD); None if chunked."""
+        """Bytes of the body (0 after HEAD); None if chunked."""
 
     def read(self, size: int = -1) -> bytes:
-        """Return exactly `size` bytes, fewer only at the end; by default the rest."""
+        """Return exactly `size` bytes, fewer only at the end; by default all."""
 
     def readinto(self, view: memoryview, /) -> int:
         """Fill the view unless the body ends; return the number of bytes."""
@@ -47,9 +44,8 @@ class Upstream(Protocol):
     def ask(self, asked: Asked) -> Answer:
         """Send a request and wait for the head of the answer; thread-safe.
 
-        An error (300 and above) before the body was sent is returned, and the rest of the body is not sent. If the
-        body's iterator raises, the connection is closed, so that the service sees no complete request.
+        An error (300 and above) is returned at once, without sending the rest of the body. If the body's iterator
+        raises, the connection is closed, so that the service sees no complete request.
 
-        Raises:
-            UpstreamUnavailable: There was no answer; what was sent may have arrived.
+        Raises UpstreamUnavailable if there was no answer; what was sent may have arrived.
         """

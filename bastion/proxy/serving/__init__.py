@@ -1,1 +1,1 @@
-"""Serving clients: the address, the processes behind it, and the certificates."""
+"""Serving clients: the address, its processes, and the certificates."""

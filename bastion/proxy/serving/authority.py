@@ -2,10 +2,10 @@
 
 Invariants:
 
-* Its private key stays in a private folder that only this user can read. It survives restarts, so that clients keep
-  trusting it.
+* Its private key stays in a folder that only this user can read. It survives restarts, so that clients keep trusting
+  it.
 * It can vouch for storage hosts only: a stolen key opens no other site.
-* Published files are public and complete, and appear when the proxy is ready: clients wait for them.
+* Published files are complete, and appear when the proxy is ready: clients wait for them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _LIFETIME = datetime.timedelta(days=800)
 _RENEWAL = datetime.timedelta(days=60)
 _LEAF_LIFETIME = datetime.timedelta(days=30)
 _LEAF_RENEWAL = datetime.timedelta(days=10)
-# Every bucket has its own host name, and a client can invent any number of them.
+# Every bucket has its own host name, so a client can name any number of hosts.
 _LEAVES_MAX = 256
 
 Now = Callable[[], datetime.datetime]
@@ -47,12 +47,8 @@ def utc_now() -> datetime.datetime:
 class ProxyAuthority:
     """Certificates for the hosts that the proxy answers for; thread-safe.
 
-    Args:
-        folder: Private; created if missing. A valid authority in it is used, otherwise one is made.
-        now: The time, with its zone.
-
-    Raises:
-        Refused: Another user owns the folder or key, or others can read the key.
+    A valid authority in the private `folder` is used; otherwise one is made. Raises Refused if another user owns the
+    folder or key, or can read the key.
     """
 
     def __init__(self, folder: Path, *, now: Now = utc_now) -> None:
@@ -67,7 +63,7 @@ class ProxyAuthority:
         return self._authority.public_pem
 
     def context(self, host: str) -> ssl.SSLContext:
-        """A server's TLS settings for that host. Raises ValueError if it cannot stand in a certificate."""
+        """A server's TLS settings for that host. Raises ValueError if no certificate can name it."""
         now = self._now()
         with self._lock:
             found = self._leaves.get(host)
@@ -79,16 +75,15 @@ class ProxyAuthority:
             return found[0]
 
     def publish(self, folder: Path) -> None:
-        """Write the public certificate, and a bundle with all authorities that this machine trusts. Call it when the
+        """Write the public certificate, and a bundle with all authorities that this machine trusts; call it once the
         proxy listens.
 
-        Raises:
-            Refused: The files cannot be written, or the machine's authorities cannot be read.
+        Raises Refused if it cannot read the machine's authorities or write the files.
         """
         own = self.public_pem
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            # May be included already, if the environment is that of a client.
+            # A client's environment may include it already.
             others = roots().replace(own, b"")
             _replace(folder / BUNDLE_FILE, others + own, mode=0o644)
             # Last: clients wait for this file.
@@ -101,7 +96,7 @@ class ProxyAuthority:
 
     def _make(self, host: str, now: datetime.datetime) -> ssl.SSLContext:
         leaf = self._authority.sign("bastion storage proxy", [host], key=self._key, now=now, lifetime=_LEAF_LIFETIME)
-        # A TLS context reads its key from a file only; this one is in memory, and vanishes with the process.
+        # A TLS context reads its key only from a file; this file is in memory and ends with the process.
         with os.fdopen(os.memfd_create("leaf"), "wb") as file:
             file.write(leaf.private_pem)
             file.flush()
@@ -141,7 +136,7 @@ def _kept(folder: Path, now: datetime.datetime) -> Authority:
 
 
 def _not_kept(folder: Path, error: OSError) -> Refused:
-    return Refused(f"the proxy's key cannot be kept in {folder} ({error}); choose another folder for its state")
+    return Refused(f"cannot store the proxy's key in {folder} ({error}); choose another folder for its state")
 
 
 def _replace(file: Path, data: bytes, *, mode: int) -> None:

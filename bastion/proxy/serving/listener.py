@@ -2,7 +2,7 @@
 
 Invariants:
 
-* Every request for a storage host reaches the handler: however the name is written, by CONNECT to any port, or in clear
+* Every request for a storage host reaches the handler: in any spelling of the host, by CONNECT to any port, or in clear
   text. On a connection for a storage host no request reaches another host.
 * Other hosts get tunnels only: nothing in them is read.
 """
@@ -36,11 +36,9 @@ class ProxyListener:
         handler: Answers requests for the storage service; called concurrently.
         intercepts: Whether a host (lower case, no final dot) and port belong to the storage service.
         context: Makes TLS settings for such a host; raises `ValueError` if impossible.
-        host: Address to listen on.
         port: 0: any.
-        idle_seconds: How long a connection or a tunnel may be silent.
+        idle_seconds: The maximum silence of a connection or tunnel.
         connect_seconds: Timeout for the far end of a tunnel.
-        connections_max: Limit of concurrent connections.
         admit: As in `HttpServer`.
         listener: As in `HttpServer`, instead of host and port.
         work: Called around each request for the storage service.
@@ -78,7 +76,7 @@ class ProxyListener:
         )
 
     def open(self) -> None:
-        """Listen and serve. Raises OSError if the port is in use."""
+        """Start serving. Raises OSError if the port is in use."""
         self._server.open()
 
     @property
@@ -116,7 +114,7 @@ class ProxyListener:
         except TimeoutError:
             return _refusal(504, f"{host}:{port} did not answer")
         except OSError as error:
-            return _refusal(502, f"no connection to {host}:{port}: {error.strerror or error}")
+            return _refusal(502, f"cannot connect to {host}:{port}: {error.strerror or error}")
         _log.debug("tunnel to %s:%d", host, port)
         return _established(tunnel)
 
@@ -133,13 +131,12 @@ class ProxyListener:
     def _inner(self, request: Request) -> Response:
         """Answer a request on a TLS connection for a storage host."""
         if request.method == "CONNECT":
-            return _refusal(400, "CONNECT within a connection to a storage host")
+            return _refusal(400, "CONNECT is not allowed on a connection to a storage host")
         if not self._is_intercepted(request.authority, _HTTPS_PORT):
-            return _refusal(421, "this connection is for the storage service; the request names another host")
+            return _refusal(421, "the request names another host; this connection is for the storage service")
         return self.answer(request)
 
     def answer(self, request: Request) -> Response:
-        """Answer a request for the storage service."""
         self._workload.begin()
         streams = False
         try:
@@ -161,13 +158,7 @@ class ProxyListener:
 
 
 class _Body:
-    """A response's body. If it breaks off, a log line tells, and the connection is reset.
-
-    Args:
-        body: Owned.
-        request: The request's name in the log.
-        on_close: Called once.
-    """
+    """A response's body, which it owns. If it breaks off, that is logged and the connection is reset."""
 
     def __init__(self, body: Iterable[bytes], request: str, on_close: Callable[[], None]) -> None:
         self._body = body

@@ -1,11 +1,11 @@
 """Several processes behind one address, because one interpreter uses about one processor.
 
-The first process accepts every connection and hands it to the least busy of the others, unread. They fork from it
-before it has threads, and share what was loaded. Invariants:
+The first process accepts every connection and hands it, unread, to the least busy of the others, which fork from it
+before it has threads. Invariants:
 
-* They live and die together: if one ends unexpectedly, all end, and the starter restarts the proxy. If the first one
-  ends, the kernel kills the others.
-* Only the first holds the address: it is free as soon as that process is gone.
+* If a process ends unexpectedly, all end, and the starter restarts the proxy. If the first one ends, the kernel kills
+  the others.
+* Only the first holds the address: it is free as soon as that process has ended.
 * None serves before all can; the first one raises the errors of all.
 """
 
@@ -34,18 +34,13 @@ _log = logging.getLogger(__name__)
 _FORK = multiprocessing.get_context("fork")
 # Retrying at once would fail in a busy loop.
 _PAUSE_SECONDS = 0.05
-# After the grace of their requests, the others need a moment to end.
+# The time that the others need to end after the grace period.
 _END_SECONDS = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Seat:
-    """What a serving process gets from the first one.
-
-    Attributes:
-        clients: Connections of clients.
-        requests: Connections from another process, with one request each.
-    """
+    """What a serving process gets from the first: inboxes for clients, and for single requests from its siblings."""
 
     clients: Inbox
     requests: Inbox
@@ -69,12 +64,7 @@ class _Process:
 class Prefork:
     """The first process. Call its methods in the main thread, before starting threads.
 
-    Args:
-        count: Number of serving processes.
-        serve: Runs in each of them.
-
-    Raises:
-        BastionError: System limits do not allow it.
+    `serve` runs in each of `count` processes. Raises BastionError if system limits do not allow them.
     """
 
     def __init__(self, count: int, serve: Serve) -> None:
@@ -93,11 +83,7 @@ class Prefork:
             self._selector.register(self._woken, selectors.EVENT_READ)
 
     def start(self) -> bool:
-        """Start all and wait until they serve; False if a signal asked to end.
-
-        Raises:
-            BastionError: The error of one of them, or its unexpected end, or a system limit.
-        """
+        """Wait until all serve; False if a signal asked to end. Raises BastionError if one fails or ends."""
         for ending in (signal.SIGTERM, signal.SIGINT):
             signal.signal(ending, self._end)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
@@ -132,7 +118,7 @@ class Prefork:
         _log.info("ending")
 
     def close(self, grace_seconds: float) -> None:
-        """End all; 0 if there are no requests yet."""
+        """End all processes."""
         for process in self._processes:
             with contextlib.suppress(OSError):
                 process.control.send(grace_seconds)
@@ -175,10 +161,10 @@ class Prefork:
         """Log, and return, the error for a process that ended unexpectedly."""
         gone = ["a process of the proxy ended unexpectedly; stopping all"]
         for process in ended:
-            # Its files are closed before it has ended, on a busy machine long before.
+            # Its files close before it ends, on a busy machine long before.
             process.process.join(_END_SECONDS)
             if process.process.exitcode is not None:
-                # The kernel's log names the process that it killed for lack of memory by this id.
+                # The kernel's log gives this id when it kills a process for lack of memory.
                 pid, code = process.process.pid, process.process.exitcode
                 gone.append(f"process {pid} of the proxy ended unexpectedly ({code}); stopping all")
         _log.error("%s", gone[-1])
@@ -198,10 +184,9 @@ class Prefork:
                 time.sleep(_PAUSE_SECONDS)
 
     def _given(self, connection: socket.socket) -> bool:
-        """Hand a connection to the least busy process; among equals, to the one that has waited longest. Return False
-        if none takes it.
+        """Hand a connection to the least busy process, among equals the least recently used; False if none takes it.
 
-        Connections that arrive together are distributed before one of them counts as work: they go round in order.
+        The order matters for connections that arrive together, before they count as work.
         """
         for process in sorted(self._processes, key=lambda each: self._workload.at_hand(each.number)):
             try:
@@ -225,7 +210,7 @@ class Prefork:
             process.control.close()
         signal.set_wakeup_fd(-1)
         for ending in (signal.SIGTERM, signal.SIGINT):
-            # A terminal sends it to all; the first process forwards it.
+            # A terminal sends SIGINT to all; the first process forwards it.
             signal.signal(ending, signal.SIG_IGN)
         close, problem = None, None
         try:
@@ -236,7 +221,7 @@ class Prefork:
             control.send(problem)
             grace_seconds = control.recv() if problem is None else 0.0
         except (EOFError, OSError):
-            # The first process is gone; its files are closed a moment before the kernel kills this one.
+            # The first process has ended; the kernel kills this one a moment later.
             os._exit(1)
         if close is not None:
             close(grace_seconds)
@@ -244,12 +229,12 @@ class Prefork:
 
 @contextlib.contextmanager
 def within_limits(count: int) -> Iterator[None]:
-    """Turn errors of missing processes, threads and sockets into a BastionError that explains them."""
+    """Explain errors of missing processes, threads and sockets in a BastionError."""
     try:
         yield
     except (OSError, RuntimeError) as error:
         why = error.strerror if isinstance(error, OSError) else error
         raise BastionError(
-            f"{count} processes of the proxy cannot be started ({why}); raise the limits of open files and "
-            "processes (ulimit -n, ulimit -u), or set GCS_PROXY_PROCESSES to fewer"
+            f"cannot start {count} processes of the proxy ({why}); raise the limits of open files and "
+            "processes (ulimit -n, ulimit -u), or lower GCS_PROXY_PROCESSES"
         ) from error

@@ -1,7 +1,6 @@
 """The other serving processes of the same proxy.
 
-Each process has its own connections and caches, and asks the service for what it lacks. Only the tail of a resumable
-upload cannot be asked for, so all requests of an upload go to the process where it began.
+All requests of a resumable upload go to the process where it began: the storage service cannot supply its tail.
 """
 
 from __future__ import annotations
@@ -32,11 +31,11 @@ class Sibling:
         except OSError as error:
             raise UpstreamUnavailable(f"{_NAME} cannot be reached ({error}); try again") from error
         exchange = Exchange(own, where=_NAME, silence_seconds=_SILENCE_SECONDS)
-        # One request per connection: between processes they cost next to nothing.
+        # One request per connection, because local connections cost almost nothing.
         return exchange.ask(asked, lambda ended, _usable: ended.close())
 
     def _connected(self) -> socket.socket:
-        """Connect; raise OSError if the process is busy or ended, or no descriptor is left."""
+        """Connect. Raises OSError if the process is busy or ended, or no descriptor is left."""
         own, others = socket.socketpair()
         with contextlib.closing(others):
             try:
@@ -49,12 +48,7 @@ class Sibling:
 
 
 class Siblings:
-    """All serving processes, numbered from 0.
-
-    Args:
-        own: The number of this one.
-        inboxes: One each; empty if there is one process only.
-    """
+    """All serving processes, numbered from 0; `own` is this one. No `inboxes`: it is the only one."""
 
     def __init__(self, own: int = 0, inboxes: Sequence[Inbox] = ()) -> None:
         self.own = own

@@ -3,9 +3,9 @@
 Invariants:
 
 * Each direction holds one buffer; a slow reader slows its writer down.
-* The end of one direction is passed on while the other continues. A reset is passed on as a reset: an end could make
-  truncated data look complete.
-* An idle tunnel ends after a timeout.
+* The end of one direction is passed on while the other continues. A reset is passed on as a reset, because an end could
+  make truncated data look complete.
+* A tunnel that is idle for `idle_seconds` ends.
 """
 
 from __future__ import annotations
@@ -23,15 +23,7 @@ _RESET = struct.pack("@ii", 1, 0)
 
 
 class Tunnel:
-    """A tunnel with a connected far end; a `bastion.net.http1.Raw`.
-
-    Args:
-        connect_seconds: Connection timeout.
-        idle_seconds: How long the tunnel may be idle.
-
-    Raises:
-        OSError: Cannot connect.
-    """
+    """A tunnel with a connected far end; a `bastion.net.http1.Raw`. Raises OSError if it cannot connect."""
 
     def __init__(self, host: str, port: int, *, connect_seconds: float, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds
@@ -105,12 +97,12 @@ class _End:
         return select.POLLIN * self._reading.waits_to_read | select.POLLOUT * self._writing.waits_to_write
 
     def register(self, poll: select.poll) -> None:
-        """Register what to wait for; with nothing to wait for, only a shutdown."""
+        """Register what to wait for; if nothing, only a shutdown."""
         wanted = self._wanted or (None if self._hung_up else 0)
         if wanted == self._registered:
             return
         if wanted is None:
-            # A closed end would wake us repeatedly while its data waits to be written.
+            # A closed end would wake the poll again and again while its data waits to be written.
             poll.unregister(self._end)
         else:
             poll.register(self._end, wanted)

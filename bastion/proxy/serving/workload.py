@@ -9,7 +9,7 @@ _NUMBER_BYTES = 8
 
 
 class Workload:
-    """The number of active requests to the storage service in each process. Make it before forking."""
+    """The number of active storage requests in each process. Make it before forking."""
 
     def __init__(self, processes: int) -> None:
         self._numbers = memoryview(mmap.mmap(-1, processes * _NUMBER_BYTES)).cast("q")

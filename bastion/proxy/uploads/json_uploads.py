@@ -1,6 +1,6 @@
 """Uploads of the JSON API into buckets with a mapping: the upload type, and whether to seal.
 
-If only a prefix of a bucket is mapped, other objects pass through unchanged.
+Objects outside of the mapped prefixes pass through unchanged.
 """
 
 from __future__ import annotations
@@ -26,10 +26,8 @@ from bastion.storage_wire.refusals import invalid, not_allowed, required
 def upload(call: Call) -> Response:
     """Answer a request below `/upload/.../b/BUCKET/o`.
 
-    Raises:
-        Refusal: The request is invalid.
-        KmsUnavailable, KmsRefused: From the key service; the storage service was not asked.
-        UpstreamUnavailable: The result is unknown.
+    Raises Refusal if it is invalid; KmsUnavailable and KmsRefused before the storage service was asked;
+    UpstreamUnavailable if the result is unknown.
     """
     if "upload_id" in call.query:
         return resumable_uploads.proceed(call)
@@ -47,7 +45,7 @@ def upload(call: Call) -> Response:
         case "resumable":
             return _resumable(call)
         case other:
-            raise invalid(f"Invalid upload type {other[:80]!r}: media, multipart and resumable are understood.")
+            raise invalid(f"Invalid upload type {other[:80]!r}; use media, multipart or resumable.")
 
 
 def insert_empty(call: Call) -> Response:
@@ -113,7 +111,7 @@ def _as_json(call: Call) -> Any:
 
 
 def _passed_on(call: Call, parts: MultipartRelated) -> Response:
-    """Pass on an upload whose first part was read to learn the object's name."""
+    """Pass on an upload whose first part was read for the object's name."""
     frame = related_frame(parts.document, parts.content_type)
     headers = end_to_end(call.request.headers)
     headers.set("Content-Type", frame.content_type)

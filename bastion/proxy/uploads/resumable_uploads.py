@@ -1,11 +1,10 @@
 """Requests of resumable uploads: begin, chunks, status, end.
 
-A client's chunks end anywhere, segments do not: full segments stream to the service at once, and the tail waits in
-memory for the next chunk. The client's session is one of the service's, at an address from the service. A session that
-this proxy does not know could still lead into a mapped bucket, and is refused.
+A client's chunks end anywhere, segments do not: full segments stream to the service, and the tail waits in memory for
+the next chunk. The client's session is one of the service's. A session that this proxy does not know could lead into a
+mapped bucket, and is refused.
 
-If the connection to the service breaks, the request fails, and the next one first asks what the service has. A client
-may repeat the chunk, or ask where to continue.
+If the connection to the service breaks, the request fails, and the next one first asks what the service has.
 """
 
 from __future__ import annotations
@@ -59,10 +58,8 @@ _GONE = (404, 410)
 def begin(call: Call, description: Description) -> Response:
     """Begin an upload in a mapped place.
 
-    Raises:
-        KmsUnavailable, KmsRefused: From the key service; nothing was begun.
-        UpstreamUnavailable: There was no answer.
-        Refusal: 503 if the upload cannot be recorded; nothing was begun.
+    Raises KmsUnavailable, KmsRefused, or Refusal (503: it cannot be recorded) if nothing was started;
+    UpstreamUnavailable.
     """
     length = call.request.headers.get("X-Upload-Content-Length")
     total = natural_number("X-Upload-Content-Length", length) if length else None
@@ -87,11 +84,7 @@ def begin(call: Call, description: Description) -> Response:
 
 
 def begun(call: Call, answer: Answer, beginning: Beginning, key: bytes | None) -> Response:
-    """Record an upload, and return the service's answer to its beginning.
-
-    Args:
-        key: The object's; None if its bytes pass through.
-    """
+    """Record an upload, and return the service's answer to its beginning. `key` is None if its bytes pass through."""
     if 200 <= answer.status < 300:
         try:
             target = session_target(answer)
@@ -106,7 +99,7 @@ def begun(call: Call, answer: Answer, beginning: Beginning, key: bytes | None) -
             cancel(call, target)
             raise
         response = relayed(answer, call.request)
-        # The client's next requests must come through the proxy, wherever the service points.
+        # The client's next requests must come through the proxy, whatever address the service gives.
         scheme = "https" if call.request.secure else "http"
         response.headers.set("Location", f"{scheme}://{call.request.authority}{target}")
         return response
@@ -114,7 +107,7 @@ def begun(call: Call, answer: Answer, beginning: Beginning, key: bytes | None) -
 
 
 def _upload_id(call: Call, target: str) -> str:
-    """The name of the new upload. Raises Refusal (502) if it has none, or its address is not one of this bucket."""
+    """The new upload's name. Raises Refusal (502) if it has none, or its address is not in this bucket."""
     path, _, raw = target.partition("?")
     query = Query(raw)
     found = route("PUT", call.request.authority, path, query, Headers())
@@ -168,7 +161,7 @@ def _unsealed(call: Call, slot: Slot) -> Response:
         if passed.status in (200, 201):
             slot.forget()
         return passed
-    # Our record goes when the object exists; a client that missed the answer asks again, perhaps another process.
+    # Keep our record until the object exists: a client that missed the answer may ask another process again.
     answer = ask_status(call, _target(call))
     if 200 <= answer.status < 300:
         resource = shown(call, current(call, accepted(answer)), None)
@@ -182,8 +175,8 @@ def _unknown() -> Refusal:
     return Refusal(
         410,
         "gone",
-        "The encrypting proxy does not know this upload: it was begun without it or before the bucket was mapped, or "
-        "its record was lost. Start a new upload.",
+        "The encrypting proxy does not know this upload: it was started without the proxy or before the bucket was "
+        "mapped, or its record was lost. Start a new upload.",
     )
 
 
@@ -240,7 +233,6 @@ class _SealedRequest:
         return None
 
     def _take(self, chunk: ChunkRange, *, whole: bool) -> Response:
-        """Process the content of a request."""
         session, body = self._session, self._call.request.body
         start = chunk.start or 0
         length = chunk.length if body.length is None else body.length
@@ -275,7 +267,7 @@ class _SealedRequest:
             return
         check_size(total)
         if session.total not in (None, total):
-            raise invalid(f"The upload was begun for {session.total} byte(s), not for {total}.")
+            raise invalid(f"The upload was started for {session.total} byte(s), not for {total}.")
         if total < session.received:
             raise invalid(f"{session.received} byte(s) were already received, more than the total of {total}.")
         session.total = total
@@ -284,10 +276,10 @@ class _SealedRequest:
         """Take bytes up to an offset that is not the end."""
         session = self._session
         if session.total is not None and end > session.total:
-            raise invalid(f"The chunk ends at {end}, beyond the {session.total} byte(s) that the upload was begun for.")
+            raise invalid(f"The chunk ends at {end}, beyond the {session.total} byte(s) announced for the upload.")
         if end <= session.received:
             return incomplete(session.received)
-        # The segment of the last byte stays here: it may be the last one, or incomplete.
+        # The segment of the chunk's last byte stays here: it may be incomplete, or the last one.
         count = segment_of(end - 1) - session.edge.index
         if count:
             stream = session.stream()
@@ -302,7 +294,7 @@ class _SealedRequest:
             yield self._session.note(stream, stream.seal())
 
     def _send(self, stream: SealedStream, sealed: Iterable[bytes | memoryview], size: int) -> None:
-        """Send full segments, none of them the last."""
+        """Send full segments; none is the last."""
         session = self._session
         offset = sealed_offset(session.edge.index)
         total = "*" if session.total is None else str(sealed_size(session.total))
@@ -340,7 +332,7 @@ class _SealedRequest:
                 gathering.clear()
 
     def _next_piece(self, gathering: Gathering, plaintext: Plaintext, *, last: bool) -> Response | None:
-        """Gather and send; None if more comes."""
+        """Gather and send; None if more follows."""
         session = self._session
         stream = session.stream()
         ended = False
@@ -354,7 +346,7 @@ class _SealedRequest:
             size = stream.plain_size + len(stream.plain)
             self._check_end(size)
             if session.total not in (None, size):
-                raise invalid(f"The upload was begun for {session.total} byte(s); a different number arrived.")
+                raise invalid(f"The upload was started for {session.total} byte(s); a different number arrived.")
             gathering.add(self._seal_last(stream))
             return self._send_last(gathering.segments, stream.plain_size)
         if gathering.size:
@@ -365,11 +357,9 @@ class _SealedRequest:
         return incomplete(session.received)
 
     def _check_end(self, total: int) -> None:
-        """Check that an upload can end at `total` plaintext bytes.
+        """Raise Spoiled (410) if no byte is left for the last segment at `total` plaintext bytes.
 
-        Raises:
-            Spoiled: 410 if no byte is left for the last segment: an earlier process with more bytes already sent the
-                segment before it, not sealed as the last.
+        An earlier process that had more bytes has then sent the segment before it, not sealed as the last.
         """
         index = self._session.edge.index
         if index and total <= plain_offset(index):
@@ -426,12 +416,11 @@ class _SealedRequest:
 
 
 def _target(call: Call) -> str:
-    """The service's session that the client means."""
     return f"{call.request.path}?{requeried(call.request.query, without=UNFORWARDED_PARAMETERS, added={})}"
 
 
 def _skip(body: Body, size: int) -> int:
-    """Read and drop up to `size` bytes of a body; return how many."""
+    """Drop up to `size` bytes of a body; return how many."""
     skipped = 0
     while skipped < size and (piece := body.receive(min(PIECE_BYTES, size - skipped))):
         skipped += len(piece)
@@ -446,11 +435,11 @@ def _exactly(plaintext: Plaintext, size: int) -> bytes:
 
 
 def _too_few() -> Refusal:
-    return invalid("The request brings fewer bytes than its Content-Range header says.")
+    return invalid("The request has fewer bytes than its Content-Range header says.")
 
 
 def _not_all() -> UpstreamUnavailable:
-    return UpstreamUnavailable("The storage service did not keep all that was sent to it; send the rest again.")
+    return UpstreamUnavailable("The storage service did not store all bytes; send the rest again.")
 
 
 def _drain(body: Body) -> None:

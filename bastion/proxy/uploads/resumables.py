@@ -36,7 +36,6 @@ class Session:
     """One sealed upload; used by one thread at a time.
 
     Attributes:
-        key: The object's.
         edge: What the service has.
         tail: Plaintext after the edge.
         total: Bytes of plaintext; None: unknown so far.
@@ -75,11 +74,9 @@ class Session:
         return SealedStream(self._sealing, edge=self.edge, md5=md5, most=self.total)
 
     def note(self, stream: SealedStream, sealed: memoryview) -> memoryview:
-        """Record a newly sealed segment; call it before a byte of the segment is sent.
+        """Record a newly sealed segment, before a byte of it is sent.
 
-        Raises:
-            Spoiled: 410 if other bytes were sealed in its place before.
-            Refusal: 503 if it cannot be recorded.
+        Raises Spoiled (410) if other bytes were sealed in its place before, and Refusal (503) if it cannot be recorded.
         """
         edge = stream.edge
         sent = Sent(edge=edge, end=stream.plain_size, last=stream.complete, tag=bytes(sealed[-TAG_BYTES:]))
@@ -102,13 +99,9 @@ class Session:
         self.settled = True
 
     def settle(self, segments: int) -> None:
-        """Continue after the number of segments that the service has.
-
-        Raises:
-            Spoiled: 410 if that is impossible.
-        """
+        """Continue after that number of segments, which the service has. Raises Spoiled (410) if it is impossible."""
         if 0 < segments <= self._file.count and self._file.sent(segments - 1).last:
-            # The last one is sent again, because only a request with bytes ends an upload.
+            # Send the last one again, because only a request with bytes ends an upload.
             segments -= 1
         if segments != self.edge.index:
             lost = segments < self.edge.index or segments > self._file.count
@@ -131,7 +124,7 @@ class Slot:
     Attributes:
         session: None: not in memory, or over.
         outcome: The object, once the upload has created it.
-        fields: The fields of it that the client wants.
+        fields: The object's fields that the client wants.
     """
 
     def __init__(self) -> None:
@@ -171,14 +164,7 @@ class Resumables:
         self._slots: OrderedDict[str, Slot] = OrderedDict()
 
     def begin(self, upload_id: str, beginning: Beginning, key: bytes | None) -> None:
-        """Register a new upload.
-
-        Args:
-            key: The object's; None if its bytes pass through.
-
-        Raises:
-            Refusal: 503 if it cannot be recorded.
-        """
+        """Register an upload; `key` is None if its bytes pass through. Raises Refusal (503) if it fails."""
         digest = digest_of(upload_id)
         with self._held(digest) as slot:
             slot.file = self._journal.begin(digest, beginning)
@@ -191,7 +177,7 @@ class Resumables:
         return file is not None and file.beginning.envelope is not None
 
     def process_of(self, upload_id: str) -> int | None:
-        """The number of the process where an upload began; None if this one, or unknown. Raises like `is_sealed`."""
+        """The process where an upload began; None: this one, or unknown. Raises like `is_sealed`."""
         digest = digest_of(upload_id)
         with self._lock:
             slot = self._slots.get(digest)
@@ -210,21 +196,20 @@ class Resumables:
             process: From `process_of`, and found to be this process.
             open_key: Returns the object's key, for an upload that is not in memory.
 
-        Raises:
-            Refusal: 503 if another request holds it for too long, it was created just now, or its record cannot be
-                read; 400 if it belongs to another bucket.
+        Raises Refusal: 503 if another request holds it for too long, it was created just now, or its record cannot be
+        read; 400 if it belongs to another bucket.
         """
         digest = digest_of(upload_id)
         with self._held(digest) as slot:
             if slot.file is None and slot.outcome is None:
                 found = self._journal.find(digest)
                 if found is not None and found.beginning.process != process:
-                    # Perhaps in another process, and two of them must not seal under one key.
-                    raise Refusal(503, "backendError", "An upload of that name has just begun; try again.")
+                    # Two processes must not seal under one key.
+                    raise Refusal(503, "backendError", "An upload of that name has just started; try again.")
                 slot.file = found
             file = slot.file
             if file is not None and file.beginning.bucket != bucket:
-                raise invalid("The upload was begun for another bucket.")
+                raise invalid("The upload was started for another bucket.")
             if file is None:
                 yield slot
                 return
@@ -252,7 +237,7 @@ class Resumables:
                 self._drop_some(digest, slot)
 
     def _drop_some(self, digest: str, used: Slot) -> None:
-        """Drop idle uploads: the one just used if nothing is known of it, and the oldest beyond the limit."""
+        """Drop idle uploads: the one just used if it is unknown, and the oldest beyond the limit."""
         if not used.users and used.file is None and used.outcome is None:
             self._slots.pop(digest, None)
         if len(self._slots) <= self._most:

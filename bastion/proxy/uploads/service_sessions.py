@@ -36,11 +36,7 @@ _IDENTITY = frozenset(
 
 
 class Declined(Exception):
-    """The service refused; nothing was stored.
-
-    Attributes:
-        answer: Its answer; the handler closes it.
-    """
+    """The service refused; nothing was stored. The handler closes `answer`."""
 
     def __init__(self, answer: Answer) -> None:
         super().__init__(f"the service answered {answer.status}")
@@ -61,13 +57,7 @@ def identity_headers(call: Call) -> Headers:
 def begin_session(call: Call, description: Description, envelope: Envelope, query: str, length: int | None) -> Answer:
     """Begin a session of the service for the sealed bytes; the caller closes the answer (2xx).
 
-    Args:
-        query: Raw.
-        length: Of the plaintext; None: unknown.
-
-    Raises:
-        Declined: The service refused.
-        UpstreamUnavailable: There was no answer.
+    `query` is raw; `length` is that of the plaintext, None if unknown. Raises Declined, UpstreamUnavailable.
     """
     headers = forwarded_headers(call)
     headers.set("Content-Type", "application/json; charset=UTF-8")
@@ -85,16 +75,14 @@ def session_target(answer: Answer) -> str:
     """`/path?query` of the session that an answer names. Raises Refusal (502) if it names none."""
     url = urlsplit(answer.headers.get("Location"))
     if not url.path.startswith("/") or not url.query:
-        raise Refusal(502, "backendError", "The storage service began an upload without saying where; try again.")
+        raise Refusal(502, "backendError", "The storage service began an upload without an address; try again.")
     return f"{url.path}?{url.query}"
 
 
 def send_part(call: Call, target: str, headers: Headers, sealed: Iterable[bytes | memoryview], size: int) -> int:
     """Send a part of a session that is not the last; return the number of bytes that the service has.
 
-    Raises:
-        Declined: The service refused.
-        UpstreamUnavailable: There was no answer.
+    Raises Declined, UpstreamUnavailable.
     """
     answer = call.ask(method="PUT", target=target, headers=headers, body=sealed, length=size)
     if answer.status != 308:
@@ -106,7 +94,7 @@ def send_part(call: Call, target: str, headers: Headers, sealed: Iterable[bytes 
 
 
 def kept_bytes(answer: Answer) -> int:
-    """From a 308: the number of bytes that the service has. Raises UpstreamUnavailable if it is unclear."""
+    """Read the number of bytes that the service has from a 308. Raises UpstreamUnavailable if it is unclear."""
     text = answer.headers.get("Range")
     first, _, last = text.lower().removeprefix("bytes").lstrip(" =").partition("-")
     if not text:
@@ -132,18 +120,13 @@ def cancel(call: Call, target: str) -> None:
 
 
 def accepted(answer: Answer) -> Json:
-    """The resource in an answer.
-
-    Raises:
-        Declined: The answer is an error.
-        UpstreamUnavailable: It broke off, or is not a resource.
-    """
+    """The resource in an answer. Raises Declined for an error, UpstreamUnavailable if it is not a complete resource."""
     if not 200 <= answer.status < 300:
         raise Declined(answer)
     try:
         document = json_document(answer.read(_ANSWER_MAX_BYTES))
     except Refusal as error:
-        raise UpstreamUnavailable("The storage service's answer to an upload is not JSON.") from error
+        raise UpstreamUnavailable("The storage service's answer to an upload is not JSON; try again.") from error
     finally:
         answer.close()
     return document

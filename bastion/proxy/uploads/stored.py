@@ -29,10 +29,7 @@ _log = logging.getLogger(__name__)
 class Sealed:
     """An object that was sealed and sent.
 
-    Attributes:
-        envelope: As stored, without checksums.
-        edge: After the last segment.
-        plain_size: In bytes.
+    `envelope` is as stored, without checksums; `edge` is after the last segment.
     """
 
     envelope: Envelope
@@ -42,13 +39,9 @@ class Sealed:
 
 
 def confirm(call: Call, resource: Mapping[str, Any], edge: Edge, plain_size: int) -> None:
-    """Compare what the service stored with what was sent; delete it if it differs.
+    """Compare what the service stored with what was sent, up to the `edge` after the last segment.
 
-    Args:
-        edge: After the last segment.
-
-    Raises:
-        Refusal: 502 if it differs.
+    Raises Refusal (502) if it differs, after deleting it.
     """
     stored = (str(resource.get("size")), resource.get("crc32c"))
     if stored == (str(sealed_size(plain_size)), crc32c_text(edge.sealed_crc32c)):
@@ -73,26 +66,21 @@ def confirm(call: Call, resource: Mapping[str, Any], edge: Edge, plain_size: int
 
 
 def described_by(call: Call, envelope: Envelope, key: bytes, crc32c: int, size: int) -> Envelope:
-    """The envelope with the facts known at the plaintext's end."""
     summed = call.parts.envelopes.with_sums(envelope, key, crc32c)
     return summed if summed.size else call.parts.envelopes.with_size(summed, key, size)
 
 
 def finished(call: Call, resource: Json, sealed: Sealed, *, md5: bytes | None) -> Json:
-    """Finish a session upload: compare, and add the plaintext's checksum and size to the metadata.
+    """Finish a session upload: compare, add the plaintext's checksum and size to the metadata, and return what to show.
 
-    This needs permission to change objects. Without it the upload still succeeds, because the object is complete and
-    readable; later answers lack the checksum.
+    Without permission to change objects the upload still succeeds, because the object is complete and readable; later
+    answers lack the checksum.
 
     Args:
         resource: The service's answer.
         md5: As the client declared.
 
-    Returns:
-        The resource as the client sees it.
-
-    Raises:
-        Refusal: 502 if the service stored something else.
+    Raises Refusal (502) if the service stored something else.
     """
     confirm(call, resource, sealed.edge, sealed.plain_size)
     known = sealed.envelope.to_metadata()
@@ -105,7 +93,7 @@ def finished(call: Call, resource: Json, sealed: Sealed, *, md5: bytes | None) -
 
 
 def _changed(call: Call, resource: Json, entries: Mapping[str, str]) -> Json | None:
-    """Add metadata; return the resource, None if that failed."""
+    """Add metadata; return the resource, or None if that failed."""
     generation = str(resource.get("generation"))
     pins = {
         "generation": generation,
@@ -128,15 +116,16 @@ def _changed(call: Call, resource: Json, entries: Mapping[str, str]) -> Json | N
 
 
 def current(call: Call, resource: Json) -> Json:
-    """The present state of an object that an upload created. A session keeps showing its state at the upload's end,
-    without the checksum that was added later.
+    """The present state of an object that an upload created.
+
+    A session keeps showing the state at the upload's end, without the checksum that was added later.
     """
     pin = {"generation": str(resource.get("generation"))}
     target = object_target(call.route.bucket, str(resource.get("name")), call.request.query, pin)
     try:
         return accepted(call.ask(method="GET", target=target, headers=identity_headers(call)))
     except Declined as error:
-        # Permission to create objects does not include reading them.
+        # The client may have permission to create objects but not to read them.
         error.answer.close()
     except UpstreamUnavailable as error:
         _log.warning("%s is shown as it was when its upload ended: %s", call.route.bucket, error)
@@ -144,7 +133,7 @@ def current(call: Call, resource: Json) -> Json:
 
 
 def shown(call: Call, resource: Json, md5: bytes | None) -> Json:
-    """The resource as the client sees it, with the md5 that the client declared and the proxy compared."""
+    """The resource as the client sees it, with the md5 that the proxy compared."""
     document = plain_resource(call.parts, resource)
     if md5 is not None:
         document["md5Hash"] = binascii.b2a_base64(md5, newline=False).decode()

@@ -1,11 +1,10 @@
 """Store one object whose plaintext comes in one request.
 
-A small object is sealed in memory and sent in one request with all its metadata. A larger one streams through a
-resumable session: begin, send, and one metadata change, because the plaintext's checksum is known only at the end.
-Invariants:
+A small object is sealed in memory and sent in one request. A larger one streams through a resumable session and ends
+with a metadata change, because the plaintext's checksum is known only at the end. Invariants:
 
 * The object's key is obtained before the service is asked: an unavailable key service leaves no trace.
-* The object comes into being only from a complete plaintext that matches the client's declaration.
+* The object is created only from a complete plaintext that matches the client's declaration.
 """
 
 from __future__ import annotations
@@ -40,7 +39,7 @@ from bastion.storage_wire.multipart_related import related_frame
 
 # Plaintext up to this size goes in one request.
 SMALL_BYTES = 8 * 1024 * 1024
-# Segments (16 MiB) of a plaintext of unknown size that are sealed before they are sent; fewer under load.
+# Segments (16 MiB) to seal before sending a plaintext of unknown size; fewer under load.
 PIECE_SEGMENTS = 64
 LEAST_SEGMENTS = 4
 
@@ -48,12 +47,10 @@ LEAST_SEGMENTS = 4
 def store(call: Call, description: Description, plaintext: Plaintext, *, length: int | None) -> Json:
     """Store an object in a mapped place; return its resource as the client sees it.
 
-    Args:
-        call: Its query and headers are forwarded, except what concerns the plaintext.
-        length: Of the plaintext; None: unknown.
+    `length` is that of the plaintext, None if unknown.
 
     Raises:
-        Refusal: 400 if the plaintext is not what was declared, 501 if it is compressed, 502 if the service stored
+        Refusal: 400 if the plaintext does not match its declaration, 501 if it is compressed, 502 if the service stored
             something else.
         Declined: The service refused.
         KmsUnavailable, KmsRefused: From the key service.
@@ -82,19 +79,15 @@ def store(call: Call, description: Description, plaintext: Plaintext, *, length:
 
 
 def _gather(gathering: Gathering, sealed: Iterator[memoryview]) -> None:
-    """Fill the buffers with the next segments, less only at the end."""
+    """Fill the buffers with the next segments, fewer only at the end."""
     for segment in itertools.islice(sealed, gathering.capacity):
         gathering.add(segment)
 
 
 def new_envelope(call: Call, description: Description, size: int | None) -> tuple[Envelope, bytes]:
-    """Make envelope and key for an object in a mapped place.
+    """Make envelope and key for an object in a mapped place; `size` is that of the plaintext, None if unknown.
 
-    Args:
-        size: Of the plaintext; None: unknown.
-
-    Raises:
-        KmsUnavailable, KmsRefused: From the key service.
+    Raises KmsUnavailable and KmsRefused.
     """
     bucket, name = call.route.bucket, description.name
     kek = call.parts.mapping.key_for(bucket, name)
@@ -137,7 +130,7 @@ class _Upload:
         return self._through(lambda target: self._send_whole(target, sealed, sealed_size(length)), length)
 
     def sent(self, gathering: Gathering, sealed: Iterator[memoryview]) -> Json:
-        """Send piece by piece through a session: first what was gathered, then `sealed`."""
+        """Send through a session, piece by piece: first what was gathered, then `sealed`."""
         return self._through(lambda target: self._send_pieces(target, gathering, sealed), None)
 
     def _through(self, send: Callable[[str], Json], length: int | None) -> Json:
@@ -178,7 +171,7 @@ class _Upload:
                 return self._last(target, headers, piece, size)
             offset += size
             if send_part(self._call, target, headers, piece, size) != offset:
-                raise UpstreamUnavailable("The storage service did not keep all that was sent to it; try again.")
+                raise UpstreamUnavailable("The storage service did not store all bytes; try again.")
             gathering.clear()
             _gather(gathering, sealed)
 
@@ -189,7 +182,7 @@ class _Upload:
         except UpstreamUnavailable:
             if not self._stream.complete:
                 raise
-            # It may have arrived, with only the answer lost.
+            # It may have arrived; the answer may be lost.
             return accepted(_ended(ask_status(self._call, target)))
 
 
@@ -197,5 +190,5 @@ def _ended(answer: Answer) -> Answer:
     """Return the answer; raise UpstreamUnavailable if the session expects more."""
     if answer.status == 308:
         answer.close()
-        raise UpstreamUnavailable("The storage service did not keep all that was sent to it; try again.")
+        raise UpstreamUnavailable("The storage service did not store all bytes; try again.")
     return answer

@@ -1,7 +1,6 @@
-"""A client's description of an upload, and the part of it that the service gets.
+"""A client's description of an upload, and the part of it that the service gets. Pure.
 
-Pure. The service never learns the plaintext's checksums, or that ciphertext has a content encoding, which it would try
-to decode for readers.
+The service never learns the plaintext's checksums, or its content encoding, which it would try to decode for readers.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ UNFORWARDED_HEADERS = frozenset(
         *("x-upload-content-length", "x-upload-content-type"),
     )
 )
-# `fields` selects from the answer; the proxy needs more than the client, so it selects itself.
+# `fields` selects from the answer. The proxy needs more than the client, so it applies the selection itself.
 UNFORWARDED_PARAMETERS = ("contentEncoding", "fields")
 DEFAULT_CONTENT_TYPE = "application/octet-stream"
 _ENCODING_MAX = 100
@@ -35,7 +34,6 @@ _OBJECT_MAX_BYTES = 5 << 40
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
     """Attributes:
-    name: Of the object, decoded.
     document: The resource for the service, without our metadata, checksums and content encoding.
     content_encoding: Of the plaintext.
     declared: The checksums that the plaintext must have.
@@ -52,21 +50,16 @@ class Description:
 
     @property
     def content_type(self) -> str:
-        """As a header value; a document's value overrides the header's."""
+        """As a header value; the document's value overrides the header's."""
         value = str(self.document.get("contentType") or "")
         return value if value and _is_plain(value) else DEFAULT_CONTENT_TYPE
 
 
 def described(document: Mapping[str, Any], query: Query, headers: Headers, *, content_type: str) -> Description:
-    """Read a description.
+    """Read a description from the `document` in the request, its query and its headers.
 
-    Args:
-        document: The resource in the request.
-        headers: Of the request, for the declared checksums.
-        content_type: Default for a resource without one; may be empty.
-
-    Raises:
-        Refusal: 400 if the name is missing, a checksum is invalid, or the client sets our metadata.
+    `content_type` is the default, may be empty. Raises Refusal (400) if the name is missing, a checksum is invalid, or
+    the client sets our metadata.
     """
     if len(query.all("name")) > 1:
         raise invalid("The query has several names; send one.")
@@ -81,7 +74,7 @@ def described(document: Mapping[str, Any], query: Query, headers: Headers, *, co
     declared = both_declared(declared_in_resource(document), declared_in_headers(headers))
     content_encoding = text_field(document, "contentEncoding") or query.get("contentEncoding")
     if not _is_plain(content_encoding) or len(content_encoding) > _ENCODING_MAX:
-        raise invalid(f"The contentEncoding {content_encoding[:80]!r} is none.")
+        raise invalid(f"{content_encoding[:80]!r} is not a valid contentEncoding.")
     for field in ("crc32c", "md5Hash", "contentEncoding"):
         document.pop(field, None)
     if not text_field(document, "contentType"):
@@ -96,9 +89,7 @@ def check_size(size: int | None) -> None:
 
 
 def refuse_packed(headers: Headers) -> None:
-    """Raise Refusal (501) for a body that is compressed for transfer: the service would decompress it, but cannot after
-    sealing.
-    """
+    """Raise Refusal (501) for a body that is compressed for transfer: the service cannot decompress sealed bytes."""
     if headers.get("Content-Encoding").strip().lower() not in ("", "identity"):
         raise Refusal(
             501,

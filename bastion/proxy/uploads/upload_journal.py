@@ -1,7 +1,7 @@
 """The record of a resumable upload on disk, so that it survives the proxy's process.
 
 One file per upload: a JSON line about its beginning, then a record of fixed size for every segment, written before the
-segment is sent. Only the process may die, not the machine, so nothing is flushed. Invariants:
+segment is sent. Files survive a crash of the process, not of the machine. Invariants:
 
 * No unwrapped key, content or session name is stored; files are named by a hash.
 * A segment that is sent again must match its record: no two plaintexts are sealed under one index.
@@ -29,7 +29,7 @@ _ENDING = ".upload"
 # The service drops an upload after seven days.
 _LIFE_SECONDS = 8 * 24 * 3600.0
 _BEGINNING_MAX_BYTES = 64 * 1024
-# Whether it is the last, the offset after it, both running crc32c after it, the tag.
+# Is it the last, the offset after it, both crc32c up to there, the tag.
 _RECORD = struct.Struct(f">?QII{TAG_BYTES}s")
 
 
@@ -38,8 +38,6 @@ class Beginning:
     """How an upload began.
 
     Attributes:
-        bucket: The destination.
-        name: The object's.
         envelope: With the wrapped keys; None if the bytes pass through.
         declared: The checksums that the plaintext must have.
         total: Bytes of plaintext; None if the client did not say.
@@ -92,10 +90,7 @@ class Beginning:
 class Sent:
     """A segment that was sent, or is about to be.
 
-    Attributes:
-        edge: After it.
-        end: Offset in the plaintext after it.
-        tag: The last bytes of the sealed segment, which identify its plaintext.
+    `edge` and `end` (the offset in the plaintext) are after it. `tag`, its last sealed bytes, identifies its plaintext.
     """
 
     edge: Edge
@@ -108,12 +103,7 @@ class Sent:
 
 
 class JournalFile:
-    """The file of one upload; used by one thread at a time.
-
-    Attributes:
-        beginning: How the upload began.
-        count: Segments that were sent.
-    """
+    """The file of one upload, with `count` segments sent; used by one thread at a time."""
 
     def __init__(self, path: Path, beginning: Beginning, *, start: int, count: int) -> None:
         """`start` is the offset of the records."""
@@ -159,11 +149,7 @@ class JournalFile:
 
 
 class UploadJournal:
-    """The folder of all such files; created with the first upload.
-
-    Args:
-        now: Seconds since the epoch.
-    """
+    """The folder of all such files; created with the first upload. `now` is in seconds since the epoch."""
 
     def __init__(self, folder: Path, *, now: Callable[[], float] = time.time) -> None:
         self._folder = folder
@@ -182,7 +168,7 @@ class UploadJournal:
         return JournalFile(path, beginning, start=len(line), count=0)
 
     def find(self, digest: str) -> JournalFile | None:
-        """The file of an upload that an earlier process began; None if there is none. Raises Refusal (503)."""
+        """The file of an upload that an earlier process began, if any. Raises Refusal (503)."""
         path = self._path(digest)
         with _explained():
             try:
@@ -194,7 +180,7 @@ class UploadJournal:
         beginning = Beginning.decoded(line)
         if beginning is None:
             return None
-        # A partial record from the process's death does not count: its segment was not sent.
+        # A partial record does not count: the process ended before it sent the segment.
         return JournalFile(path, beginning, start=len(line), count=(size - len(line)) // _RECORD.size)
 
     def _path(self, digest: str) -> Path:
@@ -209,7 +195,7 @@ class UploadJournal:
 
 
 def digest_of(upload_id: str) -> str:
-    """The name of an upload's file: a hash, because an upload's own name is enough to end it."""
+    """The name of an upload's file: a hash, because the upload's own name is enough to end it."""
     return hashlib.sha256(upload_id.encode()).hexdigest()
 
 

@@ -1,7 +1,6 @@
 """`PUT` of an object through the XML API, translated into an insert of the JSON API.
 
-Headers become a resource and a query. An unknown header that could matter is refused, because the translation would
-lose it.
+Headers become a resource and a query. An unknown header that could matter is refused, because it would be lost.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ _ACLS = {
     "bucket-owner-read": "bucketOwnerRead",
     "bucket-owner-full-control": "bucketOwnerFullControl",
 }
-# Known, and equal in both APIs or irrelevant for the object.
+# Headers that are equal in both APIs, or irrelevant for the object.
 _KEPT = frozenset(
     (
         *("x-goog-api-client", "x-goog-encryption-algorithm", "x-goog-encryption-key"),
@@ -63,10 +62,8 @@ _QUERY_DROPPED = ("x-id",)
 def upload(call: Call) -> Response:
     """Answer `PUT` of an object in a mapped place.
 
-    Raises:
-        Refusal: 501 if a header or parameter is unknown; else the service's error, or why it was not asked.
-        KmsUnavailable, KmsRefused: From the key service; the storage service was not asked.
-        UpstreamUnavailable: The result is unknown.
+    Raises Refusal: 501 if a header or parameter is unknown; else the service's error, or why it was not asked.
+    KmsUnavailable and KmsRefused: the service was not asked. UpstreamUnavailable: the result is unknown.
     """
     _check(call)
     headers = call.request.headers
@@ -131,7 +128,7 @@ def _insert(call: Call) -> Call:
 
 
 def _json_authority(authority: str) -> str:
-    """The host of the JSON API: hosts that name a bucket, or have older names, serve the XML API only."""
+    """The host of the JSON API. Hosts that name a bucket, and older ones, serve the XML API only."""
     bucket = bucket_in(split_authority(authority)[0])
     host = authority[len(bucket) + 1 :] if bucket else authority
     return host if host.startswith("storage.") or not is_storage(split_authority(host)[0]) else _JSON_HOST

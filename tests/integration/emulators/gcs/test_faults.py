@@ -245,7 +245,7 @@ def test_a_flag_and_json_say_the_same() -> None:
         ("stall,seconds=nan", "seconds"),
         ("slow,rate=0", "rate"),
         ("stall,then=explode", "then"),
-        ("503,color=red", "'color=red' is no FIELD=VALUE; the fields are method, path"),
+        ("503,color=red", "'color=red' is not FIELD=VALUE; the fields are method, path"),
         ("504", "503"),
     ],
 )

@@ -313,7 +313,7 @@ def test_where_nobody_listens_and_what_nobody_is_called_cannot_be_reached(start:
         for target in (f"127.0.0.1:{port}", f"{'a' * 70}.invalid:443"):
             client.sendall(f"CONNECT {target} HTTP/1.1\r\n\r\n".encode())
             status, words = answer(client)
-            assert (status, b"no connection to" in words) == (502, True)
+            assert (status, b"cannot connect to" in words) == (502, True)
 
 
 def test_closing_ends_idle_connections_tunnels_and_handshakes_at_once(start: Start, authority: ProxyAuthority) -> None:
