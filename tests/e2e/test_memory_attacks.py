@@ -23,7 +23,7 @@ from tests.e2e.conftest import USER, LocalRoot, wait_for
 
 pytestmark = pytest.mark.e2e
 LIMITED = str(Path(__file__).with_name("limited_daemon.py"))
-SECONDS = float(os.environ.get("BASTION_ATTACK_SECONDS", "60"))
+SECONDS = float(os.environ.get("BASTION_ATTACK_SECONDS", "30"))
 ATTACKS = {"specs", "log", "reports", "lease"}
 CHOSEN = {chosen} if (chosen := os.environ.get("BASTION_ATTACK")) else ATTACKS
 SPECS = 1600

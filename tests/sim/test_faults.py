@@ -30,7 +30,7 @@ from bastion.testing.scripted_hosts import Script, runs_for
 
 POOL = 64
 # `make soak` runs thousands.
-SEEDS = int(os.environ.get("BASTION_SIM_SEEDS", "21"))
+SEEDS = int(os.environ.get("BASTION_SIM_SEEDS", "12"))
 STEPS = 160
 NAMES = 8
 
