@@ -7,52 +7,37 @@ from collections.abc import Callable
 
 import pytest
 
-from bastion.core.bucket.objects import ObjectMeta
+from bastion.adapters.forwarding_store import ForwardingStore
 from bastion.ports import GangRef, GangRequest, ObjectStore
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for
+from tests.support.store_calls import WRITES, T
 
 
 class Killed(BaseException):
     """The daemon's process is gone: no handler of its own may catch this."""
 
 
-class KillingStore:
+class KillingStore(ForwardingStore):
     """Lets so many mutations pass, then kills its daemon: before the mutation, or right after it."""
 
     def __init__(self, store: ObjectStore, countdown: int, *, after: bool) -> None:
-        self._store = store
+        super().__init__(store)
         self.countdown = countdown
         self._after = after
-        self.get, self.head, self.list = store.get, store.head, store.list
 
     def tick(self) -> bool:
         self.countdown -= 1
-        if self.countdown < 0:
-            raise Killed
-        if self.countdown == 0 and not self._after:
+        if self.countdown < 0 or (self.countdown == 0 and not self._after):
             raise Killed
         return self.countdown == 0
 
-    def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        last = self.tick()
-        meta = self._store.put(key, data, generation=generation)
+    def _call(self, method: str, key: str, call: Callable[[], T]) -> T:
+        last = method in WRITES and self.tick()
+        answer = call()
         if last:
             raise Killed
-        return meta
-
-    def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        last = self.tick()
-        meta = self._store.append(key, data, generation=generation)
-        if last:
-            raise Killed
-        return meta
-
-    def delete(self, key: str, *, generation: int) -> None:
-        last = self.tick()
-        self._store.delete(key, generation=generation)
-        if last:
-            raise Killed
+        return answer
 
 
 def kill_at(cluster: Cluster, countdown: int, *, after: bool) -> KillingStore:

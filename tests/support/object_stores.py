@@ -15,7 +15,6 @@ import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 from bastion.adapters.folder.store import DirectoryStore
 from bastion.adapters.forwarding_store import ForwardingStore
@@ -25,8 +24,7 @@ from bastion.core.errors import StoreUnavailable
 from bastion.ports import ObjectMeta, ObjectStore
 from bastion.testing.memory_store import MemoryStore
 from tests.support.gcs_storage import ALL_FAULTS, HASTY, Storage
-
-T = TypeVar("T")
+from tests.support.store_calls import WRITES, T
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +59,7 @@ class Persistent(ForwardingStore):
     def _call(self, method: str, key: str, call: Callable[[], T]) -> T:
         if method == "delete":
             self._settle()
-        return _persistently(call) if method in {"put", "append", "delete"} else call()
+        return _persistently(call) if method in WRITES else call()
 
 
 def _persistently(call: Callable[[], T]) -> T:

@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from bastion.core import limits
+from collections.abc import Callable
+
+from bastion.adapters.forwarding_store import ForwardingStore
 from bastion.core.bucket import keys
-from bastion.core.bucket.objects import ObjectMeta
 from bastion.daemon.lease import Lease
-from bastion.ports import ObjectStore, StoredObject
+from bastion.ports import ObjectStore
 from bastion.testing.manual_clock import ManualClock
 from bastion.testing.memory_store import MemoryStore
+from tests.support.store_calls import T
 
 TTL = 60.0
 
 
-class SlowReads:
+class SlowReads(ForwardingStore):
     """A way to the bucket on which a read takes its time before it is answered."""
 
     def __init__(self, store: ObjectStore, clock: ManualClock, seconds: float) -> None:
-        self._store, self._clock = store, clock
-        self.seconds = seconds
-        self.put, self.append, self.delete, self.list = store.put, store.append, store.delete, store.list
+        super().__init__(store)
+        self._clock, self.seconds = clock, seconds
 
-    def head(self, key: str) -> ObjectMeta | None:
-        return self._store.head(key)
-
-    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
-        self._clock.advance(self.seconds)
-        return self._store.get(key, start=start, max_bytes=max_bytes)
+    def _call(self, method: str, key: str, call: Callable[[], T]) -> T:
+        if method == "get":
+            self._clock.advance(self.seconds)
+        return call()
 
 
 def lease_of(owner: str, store: ObjectStore, clock: ManualClock) -> Lease:
