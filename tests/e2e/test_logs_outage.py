@@ -21,7 +21,7 @@ from bastion.ports import ObjectStore, StoredObject
 from bastion.testing.cluster import ROOT, Cluster
 from bastion.testing.scripted_hosts import runs_for
 from bastion.wiring.roots import Root, open_root
-from tests.e2e.conftest import StorageProcess
+from tests.support.storage_process import StorageProcess
 from tests.support.store_calls import T
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]

@@ -16,7 +16,8 @@ from bastion.core.model import job_spec
 from bastion.core.model.job_spec import JobOptions
 from bastion.emulators.tpu.faults import Faults
 from bastion.ports import ObjectStore
-from tests.e2e.conftest import USER, LocalRoot, wait_for
+from tests.support.local_root import USER, LocalRoot
+from tests.support.waiting import until
 
 pytest.importorskip("jax")
 pytest.importorskip("orbax.checkpoint")
@@ -140,14 +141,14 @@ def test_a_training_that_is_pre_empted_three_times_ends_like_one_that_never_was(
     faults = Faults(root.home.emulator_dir / "faults")
     root.start_daemon()
     undisturbed = Training(root, "undisturbed")
-    wait_for(undisturbed.result, 200)
+    until(undisturbed.result, 200)
     training = Training(root, "train", slow_attempts=3)
 
     def stored_more_in(number: int) -> str:
         """Waits until that run has stored checkpoints of its own."""
-        wait_for(lambda: len(training.runs()) == number and training.began_at(training.runs()[-1]) is not None, 200)
+        until(lambda: len(training.runs()) == number and training.began_at(training.runs()[-1]) is not None, 200)
         run = training.runs()[-1]
-        wait_for(lambda: [m for m in training.manifests() if m.run == run and checkpoints_in(m)], 200)
+        until(lambda: [m for m in training.manifests() if m.run == run and checkpoints_in(m)], 200)
         return run
 
     runs = [stored_more_in(1)]
@@ -156,7 +157,7 @@ def test_a_training_that_is_pre_empted_three_times_ends_like_one_that_never_was(
     faults.crash(keys.gang(runs[1]), worker=1)
     runs.append(stored_more_in(3))
     owner_needs_it(root.store)
-    wait_for(training.result, 200)
+    until(training.result, 200)
 
     result, expected = training.result(), undisturbed.result()
     assert result is not None
@@ -220,7 +221,7 @@ def test_hosts_that_write_one_checkpoint_together_find_it_under_the_output_url(
         options=JobOptions(instance_type="tpu-v4-16", max_tries=2),
     )
     root.store.put(keys.active("shared"), spec.to_bytes(), generation=0)
-    wait_for(lambda: root.store.head(keys.complete("shared")), 300)
+    until(lambda: root.store.head(keys.complete("shared")), 300)
     result = json.loads(root.store.get(keys.complete("shared")).data)["result"]
     segments = [meta.key for meta in root.store.list(keys.worker_logs("shared"))]
     text = "".join(root.store.get(key).data.decode() for key in segments)

@@ -3,7 +3,6 @@
 import os
 import secrets
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
@@ -22,6 +21,7 @@ from bastion.ports import Clock
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.memory_store import MemoryStore
+from tests.support.waiting import until
 
 RUN = "abcdefghij-1"
 # Of this test process alone: commands are found, and ended, by it.
@@ -182,13 +182,6 @@ class Stage:
         metas = self.memory.list(keys.log_segments("job", run, worker, source=source))
         text = b"".join(self.memory.get(meta.key).data for meta in metas).decode()
         return [line.split(" ", 1)[1] for line in text.splitlines()]
-
-
-def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 def command_processes(worker: int = 0) -> list[processes.ProcessId]:

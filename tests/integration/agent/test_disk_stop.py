@@ -11,7 +11,8 @@ from bastion.agent.host_state import HostState
 from bastion.core.bucket import host_errors
 from bastion.core.bucket.protocol import HostPhase
 from bastion.core.disk_limit import NOTICE_NAME, DiskNotice
-from tests.support.worker_stage import RUN, Stage, until
+from tests.support.waiting import until
+from tests.support.worker_stage import RUN, Stage
 
 MIB = 1024 * 1024
 NOTICE = DiskNotice(held=30 * MIB, limit=0, free=0, total=200 * MIB)

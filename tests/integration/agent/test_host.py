@@ -16,7 +16,8 @@ from bastion.core.bucket.protocol import Claim, HostPhase, Report
 from bastion.core.instants import from_rfc3339
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.memory_store import MemoryStore
-from tests.support.worker_stage import RUN, TOKEN, Stage, command_processes, until
+from tests.support.waiting import until
+from tests.support.worker_stage import RUN, TOKEN, Stage, command_processes
 
 
 @pytest.fixture

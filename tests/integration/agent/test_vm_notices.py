@@ -19,7 +19,8 @@ from bastion.core.bucket.protocol import HostPhase
 from bastion.emulators.tpu.host import HostFolder, HostSpec
 from bastion.emulators.tpu.metadata import MetadataServer as EmulatedServer
 from bastion.testing.manual_clock import ManualClock
-from tests.support.worker_stage import RUN, Stage, command_processes, until
+from tests.support.waiting import until
+from tests.support.worker_stage import RUN, Stage, command_processes
 
 
 @pytest.fixture

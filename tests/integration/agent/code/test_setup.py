@@ -15,7 +15,8 @@ from bastion.agent.code import job_needs
 from bastion.client.code import bundle
 from bastion.core.bucket.protocol import HostPhase
 from bastion.core.errors import AccessDenied, NotFound, Refused, StoreUnavailable
-from tests.support.worker_stage import RUN, Stage, command_processes, until
+from tests.support.waiting import until
+from tests.support.worker_stage import RUN, Stage, command_processes
 
 URL = "gs://team/code.tar.gz"
 

@@ -8,7 +8,8 @@ import pytest
 from bastion.agent.host_state import HostState
 from bastion.core.bucket import keys
 from bastion.core.bucket.protocol import Claim, HostPhase, Report
-from tests.support.worker_stage import RUN, TOKEN, Stage, command_processes, until
+from tests.support.waiting import until
+from tests.support.worker_stage import RUN, TOKEN, Stage, command_processes
 
 
 @pytest.fixture

@@ -8,7 +8,8 @@ from bastion.agent.host_state import HostState
 from bastion.core import limits
 from bastion.core.bucket import keys, outputs
 from bastion.core.bucket.protocol import HostPhase, Report
-from tests.support.worker_stage import RUN, TOKEN, Stage, until
+from tests.support.waiting import until
+from tests.support.worker_stage import RUN, TOKEN, Stage
 
 UID = "abcdefghij"
 SECOND, THIRD = f"{UID}-2", f"{UID}-3"
