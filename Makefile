@@ -9,6 +9,9 @@ BIN := $(VENV)/bin
 GSUTIL := 5.38
 GSUTIL_VENV := $(VENV)/gsutil
 
+# Without bytecode every process of the tests would compile Bastion anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo demo-gs test lint gsutil unit e2e coverage mutants exhaustive soak long acceptance reference docs clean
 
 demo: $(VENV)/.local
@@ -18,8 +21,8 @@ demo: $(VENV)/.local
 demo-gs: $(VENV)/.local
 	@./demo_gs.sh $(BIN)
 
-# Four workers on two cores: half of the tests' time is spent waiting for processes. A file stays with one worker, and
-# the longest ones come first (tests/conftest.py).
+# Four workers on two cores: half of the tests' time is spent waiting for processes. A file stays with one worker;
+# tests/conftest.py orders them.
 SUITE := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 test: lint gsutil
