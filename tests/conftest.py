@@ -32,8 +32,8 @@ _WAITING = (
     "e2e/", "integration/deploy/",
 )  # fmt: skip
 _COMPUTING = (
-    "sim/test_fault_classes", "unit/client/test_request_counts", "sim/test_faults", "property/test_scheduler_properties",
-    "sim/", "contract/", "adversarial/", "integration/", "cli/",
+    "sim/test_fault_classes", "unit/client/test_request_counts", "sim/test_faults",
+    "property/test_scheduler_properties", "sim/", "contract/", "adversarial/", "integration/", "cli/",
 )  # fmt: skip
 
 

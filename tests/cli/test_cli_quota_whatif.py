@@ -13,10 +13,9 @@ from bastion.client.quota import whatif as quota_whatif
 from bastion.core import documents
 from bastion.core.bucket import keys
 from bastion.core.instants import to_rfc3339
-from bastion.core.model import job_spec
-from bastion.core.model.job_spec import JobOptions
 from bastion.testing.cluster import BASTION
 from tests.cli.quota_files import shares
+from tests.support.job_specs import new_spec
 
 HOUR = 3600.0
 
@@ -34,14 +33,8 @@ def keep_result(
     cause: str = "succeeded",
 ) -> None:
     """What a daemon leaves of a job that is over."""
-    spec = job_spec.new(
-        name=name,
-        bastion=BASTION,
-        command="x",
-        user_id=user,
-        project_id=project,
-        now=queued,
-        options=JobOptions(instance_type=kind),
+    spec = new_spec(
+        name, bastion=BASTION, command="x", user_id=user, project_id=project, now=queued, instance_type=kind
     )
     attempt = {"number": 1, "started_at": to_rfc3339(began), "ended_at": to_rfc3339(ended), "cause": cause}
     result = {"uid": f"uid-{name}", "outcome": cause, "queued_at": to_rfc3339(queued), "attempts": [attempt]}

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from bastion.core.bucket import keys
-from bastion.core.model import job_spec
 from bastion.testing.cluster import BASTION
 from bastion.testing.scripted_hosts import runs_for
+from tests.support.job_specs import new_spec
 
 
 def written(bastion, name: str = "job", **changes: object) -> bytes:
-    made = job_spec.new(name=name, bastion=BASTION, command="x", user_id="alice", project_id="a", now=0.0)
+    made = new_spec(name, bastion=BASTION, command="x", user_id="alice", project_id="a")
     document = json.loads(made.to_bytes())
     metadata = document["metadata"] | changes.pop("metadata", {})  # type: ignore[operator]
     return json.dumps(document | {"metadata": metadata, "note": "kept"} | changes, indent=2).encode()

@@ -12,14 +12,13 @@ import pytest
 
 from bastion.core.bucket import keys
 from bastion.core.errors import NotFound
-from bastion.core.model import job_spec
-from bastion.core.model.job_spec import JobOptions
 from bastion.ports import ObjectStore
 from bastion.wiring.daemon import JOB_DISK_VARIABLE
 from bastion.wiring.local import LocalHome, down, up
 from bastion.wiring.local_disk import disk_usage
 from bastion.wiring.roots import open_root
 from tests.support.full_disk import fill, small_disk
+from tests.support.job_specs import new_spec
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -37,10 +36,15 @@ class Local:
         self.store: ObjectStore = open_root(up(self.home, user="ann", say=lambda _: None).url)
 
     def submit(self, name: str, command: str, *, instance_type: str = "") -> None:
-        spec = job_spec.new(
-            name=name, bastion="local-bastion", command=command, user_id="ann", project_id="default", now=time.time(),
-            options=JobOptions(instance_type=instance_type),
-        )  # fmt: skip
+        spec = new_spec(
+            name,
+            bastion="local-bastion",
+            command=command,
+            user_id="ann",
+            project_id="default",
+            now=time.time(),
+            instance_type=instance_type,
+        )
         self.store.put(keys.active(name), spec.to_bytes(), generation=0)
 
     def document(self, key: str) -> dict[str, Any]:

@@ -14,11 +14,10 @@ import pytest
 from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.protocol import HostPhase, Report
 from bastion.core.errors import NotFound
-from bastion.core.model import job_spec
-from bastion.core.model.job_spec import JobOptions
 from bastion.emulators.tpu.address import locate
 from bastion.emulators.tpu.faults import Faults
 from bastion.wiring.local import LocalHome, down
+from tests.support.job_specs import new_spec
 from tests.support.local_root import USER, LocalRoot
 from tests.support.waiting import until
 
@@ -44,10 +43,16 @@ class Job:
 
     def __init__(self, root: LocalRoot, name: str, command: str, *, instance_type: str, max_tries: int = 1) -> None:
         self.name, self.store = name, root.store
-        spec = job_spec.new(
-            name=name, bastion="e2e-bastion", command=command, user_id=USER, project_id="default", now=time.time(),
-            options=JobOptions(instance_type=instance_type, max_tries=max_tries),
-        )  # fmt: skip
+        spec = new_spec(
+            name,
+            bastion="e2e-bastion",
+            command=command,
+            user_id=USER,
+            project_id="default",
+            now=time.time(),
+            instance_type=instance_type,
+            max_tries=max_tries,
+        )
         self.store.put(keys.active(name), spec.to_bytes(), generation=0)
 
     def result(self) -> dict | None:  # type: ignore[type-arg]

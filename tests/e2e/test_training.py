@@ -12,10 +12,9 @@ import pytest
 
 from bastion.core.bucket import keys, outputs
 from bastion.core.errors import NotFound
-from bastion.core.model import job_spec
-from bastion.core.model.job_spec import JobOptions
 from bastion.emulators.tpu.faults import Faults
 from bastion.ports import ObjectStore
+from tests.support.job_specs import new_spec
 from tests.support.local_root import USER, LocalRoot
 from tests.support.waiting import until
 
@@ -37,14 +36,16 @@ class Training:
             f'if [ "$BASTION_ATTEMPT" -le {slow_attempts} ]; then set -- --save_every=2 --pace=0.3; '
             f'else set -- --save_every=10; fi; exec python3 {EXAMPLE} --steps={STEPS} "$@"'
         )
-        spec = job_spec.new(
-            name=name,
+        spec = new_spec(
+            name,
             bastion="e2e-bastion",
+            command=command,
             user_id=USER,
             project_id="default",
             now=time.time(),
-            command=command,
-            options=JobOptions(instance_type="tpu-v4-16", output_dir="out", output_sync="worker0"),
+            instance_type="tpu-v4-16",
+            output_dir="out",
+            output_sync="worker0",
         )
         self.store.put(keys.active(name), spec.to_bytes(), generation=0)
 
@@ -121,14 +122,8 @@ def set_quota(store: ObjectStore, text: str) -> None:
 
 
 def owner_needs_it(store: ObjectStore) -> None:
-    spec = job_spec.new(
-        name="owner",
-        bastion="e2e-bastion",
-        user_id=USER,
-        project_id="owner",
-        now=time.time(),
-        command="true",
-        options=JobOptions(instance_type="tpu-v4-16"),
+    spec = new_spec(
+        "owner", bastion="e2e-bastion", user_id=USER, project_id="owner", now=time.time(), instance_type="tpu-v4-16"
     )
     store.put(keys.active("owner"), spec.to_bytes(), generation=0)
 
@@ -211,14 +206,15 @@ def test_hosts_that_write_one_checkpoint_together_find_it_under_the_output_url(
     root.start_daemon()
     program = tmp_path / "shared.py"
     program.write_text(SHARED)
-    spec = job_spec.new(
-        name="shared",
+    spec = new_spec(
+        "shared",
         bastion="e2e-bastion",
+        command=f"python3 {program}",
         user_id=USER,
         project_id="default",
         now=time.time(),
-        command=f"python3 {program}",
-        options=JobOptions(instance_type="tpu-v4-16", max_tries=2),
+        instance_type="tpu-v4-16",
+        max_tries=2,
     )
     root.store.put(keys.active("shared"), spec.to_bytes(), generation=0)
     until(lambda: root.store.head(keys.complete("shared")), 300)

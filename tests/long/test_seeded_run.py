@@ -25,8 +25,6 @@ import pytest
 from bastion.core import documents
 from bastion.core.bucket import keys
 from bastion.core.errors import PreconditionFailed
-from bastion.core.model import job_spec
-from bastion.core.model.job_spec import JobOptions
 from bastion.emulators.tpu.address import locate
 from bastion.emulators.tpu.fault_plan import FaultPlan, parse_rates
 from bastion.emulators.tpu.faults import Faults
@@ -36,6 +34,7 @@ from bastion.wiring.local import LocalHome, down
 from bastion.wiring.roots import open_root
 from tests.long import checks
 from tests.long.workload import LongJob, draw_jobs
+from tests.support.job_specs import new_spec
 
 JOBS = int(os.environ.get("BASTION_LONG_JOBS", "25"))
 SEED = int(os.environ.get("BASTION_LONG_SEED", "1"))
@@ -147,14 +146,16 @@ class LongRun:
             self._daemon.wait()
 
     def submit(self, job: LongJob) -> None:
-        spec = job_spec.new(
-            name=job.name,
+        spec = new_spec(
+            job.name,
             bastion="long-bastion",
             command=job.command(self.witness),
             user_id=USERS[job.project],
             project_id=job.project,
             now=time.time(),
-            options=JobOptions(instance_type=job.instance_type, num_replicas=job.num_replicas, max_tries=job.tries),
+            instance_type=job.instance_type,
+            num_replicas=job.num_replicas,
+            max_tries=job.tries,
         )
         self.store.put(keys.active(job.name), spec.to_bytes(), generation=0)
 

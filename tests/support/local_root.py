@@ -8,10 +8,9 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from bastion.core.model import job_spec
-from bastion.core.model.job_spec import JobOptions
 from bastion.ports import ObjectStore
 from bastion.wiring.local import LocalHome
+from tests.support.job_specs import new_spec
 
 USER = "tester"
 
@@ -39,8 +38,13 @@ class LocalRoot:
         return daemon
 
     def submit(self, name: str, command: str, *, instance_type: str = "") -> None:
-        spec = job_spec.new(
-            name=name, bastion="e2e-bastion", command=command, user_id=USER, project_id="default", now=time.time(),
-            options=JobOptions(instance_type=instance_type),
-        )  # fmt: skip
+        spec = new_spec(
+            name,
+            bastion="e2e-bastion",
+            command=command,
+            user_id=USER,
+            project_id="default",
+            now=time.time(),
+            instance_type=instance_type,
+        )
         self.store.put(f"jobs/active/{name}", spec.to_bytes(), generation=0)

@@ -26,12 +26,12 @@ from bastion.core.bucket import keys
 from bastion.core.bucket.keys import Run
 from bastion.core.errors import AccessDenied, NotFound, PreconditionFailed
 from bastion.core.model import job_spec
-from bastion.core.model.job_spec import JobOptions
 from bastion.ports import ObjectMeta, ObjectStore
 from bastion.testing.cluster import BASTION, QUOTA, ROOT, Cluster
 from bastion.testing.memory_store import MemoryStore
 from bastion.testing.scripted_hosts import runs_for
 from bastion.wiring.roots import Root
+from tests.support.job_specs import new_spec
 from tests.support.store_calls import T
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -256,14 +256,14 @@ def test_a_daemon_its_hosts_and_a_user_do_their_work_with_what_is_granted_and_no
     cluster.hosts.scripts["job-1"] = runs_for(5)
 
     def submit(name: str, version: int | None = None) -> None:
-        spec = job_spec.new(
-            name=name,
+        spec = new_spec(
+            name,
             bastion=BASTION,
             command="run",
             user_id="alice",
             project_id="a",
             now=cluster.clock.now(),
-            options=JobOptions(instance_type="tpu-v4-32"),
+            instance_type="tpu-v4-32",
         )
         document = spec.document
         document["metadata"]["version"] = version

@@ -40,6 +40,7 @@ from bastion.testing.manual_clock import ManualClock
 from bastion.testing.memory_store import MemoryStore
 from bastion.testing.scripted_hosts import runs_for
 from bastion.wiring.roots import Root
+from tests.support.job_specs import new_spec
 
 RUN = Run("aaaaaaaaaa", 1)
 
@@ -62,7 +63,7 @@ def client_of(cluster: Cluster, store: ObjectStore | None = None) -> Client:
 
 
 def new(name: str = "job") -> job_spec.JobSpec:
-    return job_spec.new(name=name, bastion=BASTION, command="x", user_id="alice", project_id="a", now=0.0)
+    return new_spec(name, bastion=BASTION, command="x", user_id="alice", project_id="a")
 
 
 def segment(store: ObjectStore, seq: int, *lines: str, worker: int = 0, at: float = 0.0, run: Run = RUN) -> None:
