@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from bastion import processes
 from bastion.adapters.system_clock import SystemClock
@@ -139,6 +140,11 @@ class Stage:
         thread.start()
         self._live.append((host, thread))
         return thread
+
+    def run(self, command: str = "true", *, host: Host | None = None, **order: Any) -> None:
+        """Orders a try and starts the host."""
+        self.order(command, **order)
+        self.start(host or self.host())
 
     def end(self) -> None:
         self.store.enabled = False
