@@ -12,6 +12,8 @@ import signal
 import pytest
 from hypothesis import Phase, settings
 
+from bastion.testing.cluster import Cluster
+
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 # A mistake is either found by few examples, or by another test; nobody reads the smallest one.
 settings.register_profile(
@@ -53,6 +55,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def _rank(path: str, starts: tuple[str, ...]) -> int:
     return next((rank for rank, start in enumerate(starts) if path.startswith(start)), len(starts))
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """A simulated bastion."""
+    return Cluster()
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:

@@ -89,8 +89,7 @@ POINTS = range(1, 46)
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("point", POINTS)
-def test_a_slice_job_survives_the_daemons_death_at_any_write(point: int, after: bool) -> None:
-    cluster = Cluster()
+def test_a_slice_job_survives_the_daemons_death_at_any_write(cluster: Cluster, point: int, after: bool) -> None:
     cluster.hosts.scripts["job"] = runs_for(4, code=7)
     uid = cluster.submit("job", instance_type="tpu-v4-16", cleanup_command="echo bye")
     store = kill_at(cluster, point, after=after)
@@ -111,8 +110,7 @@ def test_a_slice_job_survives_the_daemons_death_at_any_write(point: int, after: 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("point", range(1, 36))
-def test_a_cancel_survives_the_daemons_death_at_any_write(point: int, after: bool) -> None:
-    cluster = Cluster()
+def test_a_cancel_survives_the_daemons_death_at_any_write(cluster: Cluster, point: int, after: bool) -> None:
     cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.hosts.live("job"))
     cluster.cancel("job")
@@ -126,8 +124,7 @@ def test_a_cancel_survives_the_daemons_death_at_any_write(point: int, after: boo
     assert cluster.slices.list() == []
 
 
-def test_a_killed_daemons_running_job_is_adopted_and_not_started_again() -> None:
-    cluster = Cluster()
+def test_a_killed_daemons_running_job_is_adopted_and_not_started_again(cluster: Cluster) -> None:
     cluster.hosts.scripts["job"] = runs_for(100)
     uid = cluster.submit("job", instance_type="tpu-v4-32")
     cluster.run_until(lambda: cluster.hosts.live("job"))

@@ -78,8 +78,7 @@ def texts(pieces: list[LogPiece]) -> list[str]:
 # -- submitting --------------------------------------------------------------------------------------------------------
 
 
-def test_the_uid_given_at_submission_is_the_one_that_the_daemon_draws() -> None:
-    cluster = Cluster()
+def test_the_uid_given_at_submission_is_the_one_that_the_daemon_draws(cluster: Cluster) -> None:
     submitted = client_of(cluster).submit(new())
     cluster.settle(2)
     record = cluster.record("job")
@@ -87,8 +86,7 @@ def test_the_uid_given_at_submission_is_the_one_that_the_daemon_draws() -> None:
     assert submitted.uid == record.uid
 
 
-def test_a_job_that_is_ending_takes_no_update() -> None:
-    cluster = Cluster()
+def test_a_job_that_is_ending_takes_no_update(cluster: Cluster) -> None:
     client = client_of(cluster)
     submitted = client.submit(new())
     cluster.settle(4)
@@ -104,8 +102,7 @@ def test_a_job_that_is_ending_takes_no_update() -> None:
 # -- following ---------------------------------------------------------------------------------------------------------
 
 
-def test_all_output_that_lies_there_at_the_end_comes_before_the_end() -> None:
-    cluster = Cluster()
+def test_all_output_that_lies_there_at_the_end_comes_before_the_end(cluster: Cluster) -> None:
     client = client_of(cluster)
     cluster.hosts.scripts["job"] = runs_for(1)
     submitted = client.submit(new())
@@ -120,8 +117,7 @@ def test_all_output_that_lies_there_at_the_end_comes_before_the_end() -> None:
     assert events[-1].exit_code == 0
 
 
-def test_what_earlier_attempts_wrote_is_shown_while_the_job_waits_for_another_one() -> None:
-    cluster = Cluster()
+def test_what_earlier_attempts_wrote_is_shown_while_the_job_waits_for_another_one(cluster: Cluster) -> None:
     cluster.hosts.scripts["job"] = runs_for(10**9)
     submitted = cluster.submit("job", instance_type="tpu-v4-8")
     cluster.run_until(lambda: cluster.slices.live_requests())
@@ -141,8 +137,7 @@ def test_what_earlier_attempts_wrote_is_shown_while_the_job_waits_for_another_on
     assert lines == ["9", "10"] and "the host stopped" in gap
 
 
-def test_a_namesake_that_ends_first_is_not_taken_for_the_job() -> None:
-    cluster = Cluster()
+def test_a_namesake_that_ends_first_is_not_taken_for_the_job(cluster: Cluster) -> None:
     client = client_of(cluster)
     cluster.hosts.scripts["job"] = runs_for(1, code=3)
     first = client.submit(new())
@@ -154,8 +149,7 @@ def test_a_namesake_that_ends_first_is_not_taken_for_the_job() -> None:
     assert [end.exit_code for end in ends if isinstance(end, Ended)] == [3, 4]
 
 
-def test_an_outage_of_the_bucket_is_told_once_and_survived() -> None:
-    cluster = Cluster()
+def test_an_outage_of_the_bucket_is_told_once_and_survived(cluster: Cluster) -> None:
     faulty = FaultyStore(cluster.store, seed=1, before=0.3)
     client = client_of(cluster, faulty)
     faulty.enabled = False
@@ -176,8 +170,7 @@ def test_an_outage_of_the_bucket_is_told_once_and_survived() -> None:
     assert all(a.split()[:3] != b.split()[:3] for a, b in itertools.pairwise(notes))
 
 
-def test_a_spec_that_is_taken_away_before_it_was_read_ends_the_following() -> None:
-    cluster = Cluster()
+def test_a_spec_that_is_taken_away_before_it_was_read_ends_the_following(cluster: Cluster) -> None:
     client = client_of(cluster)
     submitted = client.submit(new())
     cluster.store.delete(keys.active("job"), generation=submitted.generation)
@@ -187,8 +180,7 @@ def test_a_spec_that_is_taken_away_before_it_was_read_ends_the_following() -> No
     assert "deleted or replaced before the scheduler picked it up" in end.message
 
 
-def test_a_daemon_that_spells_the_root_in_another_way_does_not_lose_the_job() -> None:
-    cluster = Cluster()
+def test_a_daemon_that_spells_the_root_in_another_way_does_not_lose_the_job(cluster: Cluster) -> None:
     cluster.hosts.scripts["job"] = runs_for(3, code=2)
     client = Client(cluster.store, Root(bucket="/a/link/to", bastion=BASTION), SteppingClock(cluster))
     submitted = client.submit(new())
@@ -200,8 +192,7 @@ def test_a_daemon_that_spells_the_root_in_another_way_does_not_lose_the_job() ->
     assert cluster.record("second").uid == again.uid  # type: ignore[union-attr]
 
 
-def test_progress_is_told_on_change_only() -> None:
-    cluster = Cluster()
+def test_progress_is_told_on_change_only(cluster: Cluster) -> None:
     cluster.hosts.scripts["job"] = runs_for(20)
     submitted = client_of(cluster).submit(new())
     events: list[Event] = list(follow(client_of(cluster), "job", submitted.uid))
