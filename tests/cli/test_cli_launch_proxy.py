@@ -25,8 +25,7 @@ def proxy(bastion) -> str:
 
 
 def test_what_the_flag_says_stands_in_the_jobs_runner_however_often_it_is_given(run, bastion) -> None:
-    done = run(*LAUNCH, f"--proxy=lake:{KEY}", f"--proxy=sea/a/:{KEY},sea/b/:{OTHER}", "--", "true")
-    assert done.code == 0
+    run(*LAUNCH, f"--proxy=lake:{KEY}", f"--proxy=sea/a/:{KEY},sea/b/:{OTHER}", "--", "true", code=0)
     assert proxy(bastion) == f"lake:{KEY},sea/a/:{KEY},sea/b/:{OTHER}"
 
 
