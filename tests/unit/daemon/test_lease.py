@@ -32,8 +32,7 @@ def lease_of(owner: str, store: ObjectStore, clock: ManualClock) -> Lease:
     return Lease(store, clock, owner=owner, host_identity=owner, process="1:1", ttl_seconds=TTL)
 
 
-def test_a_slow_first_look_does_not_shorten_the_ttl_of_a_living_owner() -> None:
-    clock = ManualClock()
+def test_a_slow_first_look_does_not_shorten_the_ttl_of_a_living_owner(clock: ManualClock) -> None:
     store = MemoryStore(now=clock.now)
     owner = lease_of("owner", store, clock)
     assert owner.hold()
@@ -50,8 +49,7 @@ def test_a_slow_first_look_does_not_shorten_the_ttl_of_a_living_owner() -> None:
     assert rival.epoch == 2
 
 
-def test_a_lease_whose_owner_renews_it_is_never_taken() -> None:
-    clock = ManualClock()
+def test_a_lease_whose_owner_renews_it_is_never_taken(clock: ManualClock) -> None:
     store = MemoryStore(now=clock.now)
     owner, rival = lease_of("owner", store, clock), lease_of("rival", store, clock)
     for _ in range(40):

@@ -226,9 +226,8 @@ def test_each_poll_gives_only_what_is_new_and_reads_nothing_twice() -> None:
     assert store.calls["list"] == 1
 
 
-def test_a_segment_that_a_listing_missed_is_waited_for() -> None:
+def test_a_segment_that_a_listing_missed_is_waited_for(store: MemoryStore) -> None:
     """As when it was created while the folder was being listed."""
-    store = MemoryStore()
     logs = RunLogs(store, "job", RUN, hosts=1)
     segment(store, 1, "stdout F one")
     segment(store, 3, "stdout F three")
@@ -253,8 +252,7 @@ def test_a_hole_that_two_listings_show_is_told_as_a_gap() -> None:
     assert store.calls["list"] == 2
 
 
-def test_what_lies_behind_a_hole_is_found_in_the_end_and_also_before() -> None:
-    store = MemoryStore()
+def test_what_lies_behind_a_hole_is_found_in_the_end_and_also_before(store: MemoryStore) -> None:
     logs = RunLogs(store, "job", RUN, hosts=1)
     segment(store, 1, "stdout F one")
     assert everything(logs) == ["one"]
@@ -265,8 +263,7 @@ def test_what_lies_behind_a_hole_is_found_in_the_end_and_also_before() -> None:
     assert [text for pieces in logs.drain() for text in texts(pieces)][-1] == "six"
 
 
-def test_a_segment_that_is_deleted_after_it_was_listed_is_told_as_a_gap() -> None:
-    store = MemoryStore()
+def test_a_segment_that_is_deleted_after_it_was_listed_is_told_as_a_gap(store: MemoryStore) -> None:
     for seq in range(1, 21):
         segment(store, seq, f"stdout F {seq}")
     logs = RunLogs(store, "job", RUN, hosts=1)
@@ -279,8 +276,7 @@ def test_a_segment_that_is_deleted_after_it_was_listed_is_told_as_a_gap() -> Non
 
 
 @pytest.mark.parametrize("connections", [1, 8])
-def test_a_failing_request_loses_nothing_and_repeats_nothing(connections: int) -> None:
-    store = MemoryStore()
+def test_a_failing_request_loses_nothing_and_repeats_nothing(store: MemoryStore, connections: int) -> None:
     for seq in range(1, 30):
         for worker in range(3):
             segment(store, seq, f"stdout F {worker}/{seq}", worker=worker)
@@ -322,8 +318,7 @@ def test_segments_are_fetched_concurrently_and_given_in_order() -> None:
     assert everything(logs) == [str(seq) for seq in range(1, 7)]
 
 
-def test_a_backlog_of_one_worker_does_not_let_the_other_run_ahead() -> None:
-    store = MemoryStore()
+def test_a_backlog_of_one_worker_does_not_let_the_other_run_ahead(store: MemoryStore) -> None:
     for seq in range(1, 101):
         segment(store, seq, f"stdout F 0/{seq}", worker=0)
     segment(store, 1, "stdout F early", "stdout F again", worker=1, at=50.5)
@@ -335,8 +330,7 @@ def test_a_backlog_of_one_worker_does_not_let_the_other_run_ahead() -> None:
     assert len(everything) == 103
 
 
-def test_workers_are_found_without_knowing_how_many_there_are() -> None:
-    store = MemoryStore()
+def test_workers_are_found_without_knowing_how_many_there_are(store: MemoryStore) -> None:
     for worker in (0, 2, 10):
         segment(store, 1, f"stdout F {worker}", worker=worker)
     for name in ("worker-x/0000000001", "worker-02/0000000001", "notes", "worker-0/notes"):
