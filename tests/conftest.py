@@ -12,6 +12,8 @@ import signal
 import pytest
 from hypothesis import Phase, settings
 
+from bastion.testing.cluster import Cluster
+
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 # A mistake is either found by few examples, or by another test; nobody reads the smallest one.
 settings.register_profile(
@@ -23,6 +25,42 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "repeatable"))
 # A shell starts background jobs with SIGINT ignored, and children inherit that: a test's Ctrl-C would do nothing.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# Files whose tests mostly wait for processes, and those that mostly compute; the longest by name.
+_WAITING = (
+    "e2e/test_training", "e2e/test_gs_root", "long/", "e2e/test_memory_attacks", "e2e/test_first_light",
+    "e2e/test_emulator_vms", "e2e/test_readme", "e2e/test_random_kills", "e2e/test_full_disk", "e2e/test_daemon_death",
+    "e2e/", "integration/deploy/",
+)  # fmt: skip
+_COMPUTING = (
+    "sim/test_fault_classes", "unit/client/test_request_counts", "sim/test_faults",
+    "property/test_scheduler_properties", "sim/", "contract/", "adversarial/", "integration/", "cli/",
+)  # fmt: skip
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the files for several workers: a file that waits, then two that compute, the longest first."""
+    files: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        files.setdefault(item.nodeid.partition("::")[0].removeprefix("tests/"), []).append(item)
+    waiting = sorted((path for path in files if path.startswith(_WAITING)), key=lambda path: _rank(path, _WAITING))
+    computing = sorted(files.keys() - waiting, key=lambda path: (_rank(path, _COMPUTING), path))
+    order: list[str] = []
+    for number, path in enumerate(waiting):
+        order += [path, *computing[2 * number : 2 * number + 2]]
+    items[:] = [item for path in (*order, *computing[2 * len(waiting) :]) for item in files[path]]
+
+
+def _rank(path: str, starts: tuple[str, ...]) -> int:
+    return next((rank for rank, start in enumerate(starts) if path.startswith(start)), len(starts))
+
+
+@pytest.fixture
+def cluster() -> Cluster:
+    """A simulated bastion."""
+    return Cluster()
 
 
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:

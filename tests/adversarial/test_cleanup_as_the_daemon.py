@@ -47,8 +47,7 @@ def test_the_cleanup_command_of_a_job_that_never_started_does_not_run(quota: byt
     assert any("skipping its cleanup command: the job never started" in line for line in cluster.history("job"))
 
 
-def test_a_member_whose_job_only_waited_has_no_cleanup_either() -> None:
-    cluster = Cluster()
+def test_a_member_whose_job_only_waited_has_no_cleanup_either(cluster: Cluster) -> None:
     cluster.submit("big", instance_type="tpu-v4-64")
     cluster.submit("job", user="bob", project="b", instance_type="tpu-v4-128", cleanup_command="echo bye")
     cluster.settle(3)
@@ -57,8 +56,7 @@ def test_a_member_whose_job_only_waited_has_no_cleanup_either() -> None:
     assert began_cleanups(cluster) == []
 
 
-def test_an_update_after_the_attempt_changes_no_cleanup_command_until_it_is_admitted() -> None:
-    cluster = Cluster()
+def test_an_update_after_the_attempt_changes_no_cleanup_command_until_it_is_admitted(cluster: Cluster) -> None:
     cluster.submit("job", instance_type="tpu-v4-8", cleanup_command="echo bye")
     cluster.run_until(lambda: cluster.hosts.live("job"))
     # The new version stops the attempt; it is of nobody's project and never starts.
@@ -75,8 +73,7 @@ def test_an_update_after_the_attempt_changes_no_cleanup_command_until_it_is_admi
     assert (cluster.result("job") or {})["outcome"] == "cancelled"
 
 
-def test_an_update_that_was_admitted_brings_its_own_cleanup_command() -> None:
-    cluster = Cluster()
+def test_an_update_that_was_admitted_brings_its_own_cleanup_command(cluster: Cluster) -> None:
     cluster.submit("job", instance_type="tpu-v4-8", cleanup_command="echo bye")
     cluster.run_until(lambda: cluster.hosts.live("job"))
     cluster.submit("job", instance_type="tpu-v4-8", cleanup_command="echo farewell", version=1)
@@ -86,8 +83,7 @@ def test_an_update_that_was_admitted_brings_its_own_cleanup_command() -> None:
     assert settle_and_collect(cluster, steps=60) == {"echo farewell"}
 
 
-def test_a_member_who_was_removed_since_the_start_still_has_the_cleanup_that_was_admitted() -> None:
-    cluster = Cluster()
+def test_a_member_who_was_removed_since_the_start_still_has_the_cleanup_that_was_admitted(cluster: Cluster) -> None:
     cluster.hosts.scripts["job"] = runs_for(3)
     uid = cluster.submit("job", cleanup_command="echo bye")
     cluster.run_until(lambda: cluster.hosts.live("job"))

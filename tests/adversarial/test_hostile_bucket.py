@@ -57,8 +57,7 @@ HOSTILE = {
 }
 
 
-def test_every_hostile_spec_is_explained_and_a_good_job_runs_beside_all_of_them() -> None:
-    cluster = Cluster()
+def test_every_hostile_spec_is_explained_and_a_good_job_runs_beside_all_of_them(cluster: Cluster) -> None:
     cluster.hosts.scripts["victim"] = runs_for(2)
     for name, data in HOSTILE.items():
         cluster.store.put(keys.JOBS_ACTIVE + name, data, generation=0)
@@ -75,8 +74,7 @@ def test_every_hostile_spec_is_explained_and_a_good_job_runs_beside_all_of_them(
     assert {entry["name"] for entry in published["invalid"]} == set(HOSTILE)
 
 
-def test_an_oversized_spec_is_refused_without_being_downloaded() -> None:
-    cluster = Cluster()
+def test_an_oversized_spec_is_refused_without_being_downloaded(cluster: Cluster) -> None:
     counting = CountingStore(cluster.store)
     cluster.daemon = cluster.new_daemon(counting)
     cluster.store.put(keys.active("huge"), HOSTILE["huge"], generation=0)
@@ -85,8 +83,7 @@ def test_an_oversized_spec_is_refused_without_being_downloaded() -> None:
     assert keys.active("huge") not in counting.read
 
 
-def test_a_half_written_spec_is_not_quarantined_until_it_has_been_still() -> None:
-    cluster = Cluster()
+def test_a_half_written_spec_is_not_quarantined_until_it_has_been_still(cluster: Cluster) -> None:
     cluster.store.put(keys.active("job"), b'{"version": 1, "na', generation=0)
     cluster.step(0.2)
     cluster.step(0.2)
@@ -109,8 +106,7 @@ def test_a_half_written_spec_is_not_quarantined_until_it_has_been_still() -> Non
         b"[" * 9999,
     ],
 )
-def test_a_strange_wish_cancels_or_is_dropped_and_never_stops_the_daemon(user_request: bytes) -> None:
-    cluster = Cluster()
+def test_a_strange_wish_cancels_or_is_dropped_and_never_stops_the_daemon(cluster: Cluster, user_request: bytes) -> None:
     cluster.submit("job")
     cluster.run_until(lambda: cluster.hosts.live("job"))
     cluster.store.put(keys.user_state("job"), user_request, generation=0)
@@ -121,8 +117,7 @@ def test_a_strange_wish_cancels_or_is_dropped_and_never_stops_the_daemon(user_re
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"\xff\xfe", b'{"phase": "exited"}', b"[[[[", b'{"host": -1}', b"null"])
-def test_garbage_among_reports_claims_and_beats_changes_nothing(data: bytes) -> None:
-    cluster = Cluster()
+def test_garbage_among_reports_claims_and_beats_changes_nothing(cluster: Cluster, data: bytes) -> None:
     uid = cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.hosts.live("job"))
     for key in (
@@ -139,8 +134,7 @@ def test_garbage_among_reports_claims_and_beats_changes_nothing(data: bytes) -> 
     assert cluster.hosts.live("job") == [f"{uid}-1"]
 
 
-def test_a_forged_report_without_the_runs_token_does_not_end_a_job() -> None:
-    cluster = Cluster()
+def test_a_forged_report_without_the_runs_token_does_not_end_a_job(cluster: Cluster) -> None:
     uid = cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.hosts.live("job"))
     key = keys.report(f"{uid}-1", 0)
@@ -153,8 +147,7 @@ def test_a_forged_report_without_the_runs_token_does_not_end_a_job() -> None:
 
 
 @pytest.mark.parametrize("options", [b"", b"{", b'{"scheduler": {"dry_run": "yes"}}', b"[]", b"\xff"])
-def test_broken_runtime_options_are_told_and_the_last_good_stay(options: bytes) -> None:
-    cluster = Cluster()
+def test_broken_runtime_options_are_told_and_the_last_good_stay(cluster: Cluster, options: bytes) -> None:
     cluster.hosts.scripts["job"] = runs_for(1)
     cluster.store.put(keys.RUNTIME_OPTIONS, options, generation=0)
     cluster.submit("job")
@@ -162,8 +155,7 @@ def test_broken_runtime_options_are_told_and_the_last_good_stay(options: bytes) 
     assert any("runtime_options" in alarm for alarm in cluster.json(keys.STATUS)["alarms"])
 
 
-def test_a_broken_lease_is_taken_over_after_its_ttl() -> None:
-    cluster = Cluster()
+def test_a_broken_lease_is_taken_over_after_its_ttl(cluster: Cluster) -> None:
     cluster.store.put(keys.LEASE, b"\xff garbage", generation=0)
     cluster.hosts.scripts["job"] = runs_for(1)
     cluster.submit("job")
@@ -177,8 +169,7 @@ def content_of(status: bytes) -> dict[str, object]:
     return document
 
 
-def test_a_status_that_somebody_changed_or_removed_is_written_again_in_the_next_tick() -> None:
-    cluster = Cluster()
+def test_a_status_that_somebody_changed_or_removed_is_written_again_in_the_next_tick(cluster: Cluster) -> None:
     cluster.submit("job", instance_type="tpu-v4-128")
     cluster.settle(4)
     published = cluster.store.get(keys.STATUS)

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.attacked_proxy import HOST, MARK, AttackedProxy, attacked, http, received, status_of
-from tests.support.proxy_processes import until
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.e2e
 

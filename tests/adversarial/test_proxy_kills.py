@@ -85,55 +85,39 @@ def names(proxy: AttackedProxy) -> list[str]:
     return [item["name"] for item in listed.get("items", [])]
 
 
-@pytest.mark.parametrize("at", [1, 100_000])
-def test_killed_in_a_small_upload_it_leaves_nothing_that_is_not_whole(proxy: AttackedProxy, at: int) -> None:
-    name, data = f"small-{at}", content(300_000, at)
-    done = on_arrival(proxy, "POST", at, proxy.kill)
-
-    with pytest.raises(requests.ConnectionError):
-        proxy.requests().post(UPLOAD, params={"uploadType": "media", "name": name}, data=data, timeout=30)
-
+@pytest.mark.parametrize(
+    ("size", "method", "at", "there"),
+    [
+        (300_000, "POST", 1, None),  # all of it may have been on its way
+        (300_000, "POST", 100_000, None),
+        (12 * MIB, "PUT", 1, False),
+        (12 * MIB, "PUT", 5 * MIB, None),
+        (12 * MIB, "PUT", 12 * MIB - 1, None),
+    ],
+)
+def test_killed_in_an_upload_it_leaves_nothing_that_is_not_whole(
+    proxy: AttackedProxy, size: int, method: str, at: int, there: bool | None
+) -> None:
+    name, data = f"{size}-{at}", content(size, at)
+    done = on_arrival(proxy, method, at, proxy.kill)
+    killed_in_an_upload(proxy, name, data)
     assert done
-    proxy.start()
-    # All of it may have been on its way.
-    whole_or_absent(proxy, name, data)
+    whole_or_absent(proxy, name, data, there=there)
 
 
-def test_killed_before_it_could_say_so_a_small_upload_is_whole(proxy: AttackedProxy) -> None:
-    data = content(300_000, 7)
-    before_answer(proxy, "POST", proxy.kill)
-
-    with pytest.raises(requests.ConnectionError):
-        proxy.requests().post(UPLOAD, params={"uploadType": "media", "name": "unsaid"}, data=data, timeout=30)
-
-    proxy.start()
-    whole_or_absent(proxy, "unsaid", data, there=True)
-
-
-@pytest.mark.parametrize("at", [1, 5 * MIB, 12 * MIB - 1])
-def test_killed_in_a_large_upload_it_leaves_nothing_that_is_not_whole(proxy: AttackedProxy, at: int) -> None:
-    name, data = f"large-{at}", content(12 * MIB, at)
-    done = on_arrival(proxy, "PUT", at, proxy.kill)
-
-    with pytest.raises(requests.ConnectionError):
-        proxy.requests().post(UPLOAD, params={"uploadType": "media", "name": name}, data=data, timeout=30)
-
-    assert done
-    proxy.start()
-    whole_or_absent(proxy, name, data, there=False if at == 1 else None)
-
-
-@pytest.mark.parametrize("method", ["PUT", "PATCH"])
-def test_killed_at_the_end_of_a_large_upload_the_object_is_whole(proxy: AttackedProxy, method: str) -> None:
-    name, data = f"ended-{method}", content(9 * MIB, 3)
+@pytest.mark.parametrize(("size", "method"), [(300_000, "POST"), (9 * MIB, "PUT"), (9 * MIB, "PATCH")])
+def test_killed_before_it_could_say_so_an_upload_is_whole(proxy: AttackedProxy, size: int, method: str) -> None:
+    name, data = f"ended-{size}-{method}", content(size, 3)
     done = before_answer(proxy, method, proxy.kill)
+    killed_in_an_upload(proxy, name, data)
+    assert done
+    whole_or_absent(proxy, name, data, there=True)
 
+
+def killed_in_an_upload(proxy: AttackedProxy, name: str, data: bytes) -> None:
     with pytest.raises(requests.ConnectionError):
         proxy.requests().post(UPLOAD, params={"uploadType": "media", "name": name}, data=data, timeout=30)
-
-    assert done
     proxy.start()
-    whole_or_absent(proxy, name, data, there=True)
 
 
 def resumed(session: requests.Session, location: str, data: bytes, chunk: int) -> requests.Response:

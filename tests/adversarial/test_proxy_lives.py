@@ -21,7 +21,8 @@ import requests
 from bastion.adapters.kms import keyring
 from bastion.net.http1 import Disconnect
 from tests.support.attacked_proxy import HOST, KEY, UPLOAD, URL, AttackedProxy, Seen, attacked, content, reserved
-from tests.support.proxy_processes import connections, gone, of_each, until
+from tests.support.proxy_processes import connections, gone, of_each
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.e2e
 

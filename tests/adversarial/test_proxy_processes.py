@@ -14,7 +14,8 @@ import pytest
 import requests
 
 from tests.support.attacked_proxy import MARK, UPLOAD, URL, AttackedProxy, Seen, attacked, content
-from tests.support.proxy_processes import connections, gone, of_each, until
+from tests.support.proxy_processes import connections, gone, of_each
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.e2e
 

@@ -71,12 +71,13 @@ class Terminal:
     capture: pytest.CaptureFixture[str]
     defaults: tuple[str, ...] = field(default=())
 
-    def __call__(self, *argv: str) -> Finished:
+    def __call__(self, *argv: str, code: int | None = None) -> Finished:
+        """Runs one; `code` is how it must exit."""
         self.capture.readouterr()
-        code = main(list(argv))
-        out, err = self.capture.readouterr()
-        assert "Traceback" not in err
-        return Finished(code, out, err)
+        done = Finished(main(list(argv)), *self.capture.readouterr())
+        assert "Traceback" not in done.err
+        assert code is None or done.code == code, done
+        return done
 
 
 @pytest.fixture(autouse=True)

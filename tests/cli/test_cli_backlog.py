@@ -26,8 +26,7 @@ NUMBERS = "user alice in project a has 2 queued, and the limit is 2"
 
 
 def test_list_counts_them_and_says_what_helps(run, full) -> None:
-    done = run("list")
-    assert done.code == 0
+    done = run("list", code=0)
     assert f"2 jobs of user alice in project a are not in the queue yet: {NUMBERS}" in done.err
     assert "raise max_queued_jobs_per_user in the quota file" in done.err
     rows = [line.split()[:2] for line in done.out.splitlines()[1:]]
@@ -56,8 +55,7 @@ def test_list_shows_no_more_than_twenty_of_them(run, full) -> None:
 
 
 def test_why_says_with_numbers_that_there_is_no_room(run, full) -> None:
-    done = run("why", "job-3")
-    assert done.code == 0
+    done = run("why", "job-3", code=0)
     assert "job-3 is submitted, but not queued yet (NotYetEvaluated)" in done.out
     assert NUMBERS in done.out
     reason = json.loads(run("why", "job-3", "--output=json").out)["reason"]
@@ -66,12 +64,10 @@ def test_why_says_with_numbers_that_there_is_no_room(run, full) -> None:
 
 
 def test_launch_says_it_where_nobody_waits_and_the_job_can_be_cancelled(run, full) -> None:
-    done = run("launch", "--name=one-more", "--project_id=a", "--", "x")
-    assert done.code == 0
+    done = run("launch", "--name=one-more", "--project_id=a", "--", "x", code=0)
     assert NUMBERS in done.err
     full.settle(3)
-    cancelled = run("cancel", "--wait", "one-more")
-    assert cancelled.code == 0
+    cancelled = run("cancel", "--wait", "one-more", code=0)
     assert NUMBERS in cancelled.err
     full.cancel("job-0")
     full.cancel("job-1")

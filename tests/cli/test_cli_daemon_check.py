@@ -74,8 +74,7 @@ def test_without_a_file_the_bastions_own_settings_are_checked_against_its_quota_
     assert (done.code, done.err) == (0, "")
     assert done.out.startswith("project my-project\n")
     bastion.write_settings(GOOD.replace("types.v4", "types.v6e").replace("v4 =", "v6e =").encode())
-    done = run("daemon", "check-config")
-    assert done.code == 0
+    done = run("daemon", "check-config", code=0)
     assert "warning: the quota file has v4, but the operator settings name no zones for it; its jobs wait" in done.err
 
 
@@ -90,7 +89,6 @@ def test_a_file_is_compared_with_the_quota_file_of_the_bastion_that_is_named(run
     quota = bastion.store.get(keys.PROJECT_QUOTAS).data.decode()
     tier = "[[total_resources]]\nv4 = 32\n"
     bastion.write_quota(quota.replace("[total_resources]\nv4 = 64\n", tier * 3).encode())
-    done = run("daemon", "check-config", str(file), "--root=memory/test-bastion")
-    assert done.code == 0
+    done = run("daemon", "check-config", str(file), "--root=memory/test-bastion", code=0)
     assert "the quota file has 3 tiers and config/daemon.toml describes 2" in done.err
     assert run("daemon", "check-config", str(file)).err == ""

@@ -48,8 +48,7 @@ def test_what_is_native_is_fetched_in_the_installed_versions_and_the_agent_serve
     environment: Path, run: Terminal
 ) -> None:
     other = "3.10" if sys.version_info.minor != 10 else "3.11"
-    done = run("daemon", "agent-wheels", f"--python={other}")
-    assert done.code == 0, done.err
+    done = run("daemon", "agent-wheels", f"--python={other}", code=0)
     assert asked(environment) == [[other, list(agent_packer.native_packages())]]
     assert "pydantic-core==" in " ".join(agent_packer.native_packages())
     served = sorted([other, f"3.{sys.version_info.minor}"])
@@ -67,15 +66,13 @@ def test_what_was_there_is_replaced(environment: Path, run: Terminal) -> None:
 def test_wheels_that_cannot_be_had_change_nothing(environment: Path, run: Terminal) -> None:
     run("daemon", "agent-wheels", "--python=3.10")
     before = sorted((environment / "env" / "agent-wheels").iterdir())
-    done = run("daemon", "agent-wheels", "--python=3.12,3.13")
-    assert done.code == 75
+    done = run("daemon", "agent-wheels", "--python=3.12,3.13", code=75)
     assert "pip could not download the wheels for Python 3.13" in done.err
     assert sorted((environment / "env" / "agent-wheels").iterdir()) == before
 
 
 @pytest.mark.parametrize("version", ["3.9", "3", "310", "3.10;", "-r"])
 def test_a_version_that_the_agent_does_not_know_is_refused(environment: Path, run: Terminal, version: str) -> None:
-    done = run("daemon", "agent-wheels", f"--python={version}")
-    assert done.code == 64
+    done = run("daemon", "agent-wheels", f"--python={version}", code=64)
     assert "like --python=3.10,3.12" in done.err
     assert not (environment / "asked").exists()

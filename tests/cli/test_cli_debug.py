@@ -53,8 +53,7 @@ def test_diff_shows_what_is_decided_otherwise(run, tick: Path) -> None:
     document = json.loads(gzip.decompress(tick.read_bytes()))
     document["decided"] = [line.replace("first: start", "first: wait") for line in document["decided"]]
     tick.write_bytes(gzip.compress(json.dumps(document).encode()))
-    done = run("debug", "diff", str(tick))
-    assert done.code == 64
+    done = run("debug", "diff", str(tick), code=64)
     assert [line[:12] for line in done.out.splitlines()] == ["-first: wait", "+first: star"]
 
 

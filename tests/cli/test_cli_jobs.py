@@ -77,8 +77,7 @@ def test_completed_jobs_are_shown_when_asked_for_the_newest_first(run, bastion) 
 
 def test_without_a_daemon_the_list_says_so_and_shows_what_was_submitted(run, bastion) -> None:
     bastion.submit("job")
-    done = run("list")
-    assert done.code == 75
+    done = run("list", code=75)
     assert "no daemon has published a status for" in done.err
     assert "job" in done.out
 
@@ -95,8 +94,7 @@ def test_hostile_text_cannot_control_the_terminal(run, bastion) -> None:
 
 def test_a_status_of_another_version_is_explained(run, bastion) -> None:
     bastion.store.put(keys.STATUS, b'{"format": 99}', generation=0)
-    done = run("list")
-    assert done.code == 1
+    done = run("list", code=1)
     assert "it has format 99; this version reads 1 and 2; use the same version of bastion as its daemon" in done.err
 
 
@@ -163,8 +161,7 @@ def test_why_of_an_evicted_job_tells_for_whom(run, bastion) -> None:
 
 def test_why_of_a_refused_spec_tells_the_problem(run, bastion) -> None:
     refuse(bastion)
-    done = run("why", "bad")
-    assert done.code == 0
+    done = run("why", "bad", code=0)
     assert "bad is refused: the document is not valid JSON" in done.out
     assert "bastion cancel bad" in done.out
     assert json.loads(run("why", "bad", "--output=json").out)["stage"] == "invalid"
@@ -174,8 +171,7 @@ def test_why_of_a_name_that_no_job_can_have_tells_its_problem(run, bastion) -> N
     refuse(bastion, name="x.d")
     assert "x.d is refused: " in run("why", "x.d").out
     assert json.loads(run("why", "x.d", "--output=json").out)["reason"]["code"] == "InvalidSpec"
-    done = run("why", "../nothing")
-    assert done.code == 64
+    done = run("why", "../nothing", code=64)
     assert "'../nothing' is not a valid job name" in done.err
 
 
@@ -204,8 +200,7 @@ def test_why_understands_a_result_of_the_ancestor(run, bastion) -> None:
     bastion.store.put(keys.complete("old"), b'{"name": "old", "version": 1}', generation=0)
     assert "old unknown" in run("why", "old").out
     bastion.store.put(keys.complete("odd"), b"not json", generation=0)
-    done = run("why", "odd")
-    assert done.code == 1
+    done = run("why", "odd", code=1)
     assert "cannot read the result of odd" in done.err
 
 
@@ -213,8 +208,7 @@ def test_why_understands_a_result_of_the_ancestor(run, bastion) -> None:
 def test_an_unknown_job_is_refused_with_close_names(run, bastion, command: list[str]) -> None:
     bastion.submit("train-7")
     bastion.settle(2)
-    done = run(*command, "trian-7")
-    assert done.code == 64
+    done = run(*command, "trian-7", code=64)
     assert "no such job: 'trian-7' in" in done.err
     assert "did you mean train-7?" in done.err
     assert "use bastion list --all to see all jobs" in run(*command, "zzzzzz").err
@@ -275,8 +269,7 @@ def test_cancel_waits_for_the_end_of_every_job(run, bastion) -> None:
     for name in ("one", "two"):
         bastion.submit(name)
     bastion.settle(3)
-    done = run("cancel", "--wait", "one", "two", "--output=json")
-    assert done.code == 0
+    done = run("cancel", "--wait", "one", "two", "--output=json", code=0)
     assert [entry["name"] for entry in json.loads(done.out)] == ["one", "two"]
     assert "one cancelled" in done.err and "two cancelled" in done.err
     assert bastion.result("two")["outcome"] == "cancelled"
@@ -292,8 +285,7 @@ def test_cancel_of_an_ended_job_says_how_it_ended(run, bastion) -> None:
     bastion.hosts.scripts["job"] = runs_for(1)
     bastion.submit("job")
     bastion.run_until(lambda: bastion.result("job"))
-    done = run("cancel", "job")
-    assert done.code == 64
+    done = run("cancel", "job", code=64)
     assert "the job 'job' has already ended (succeeded); there is nothing to cancel" in done.err
     assert bastion.listed("jobs/user_states/") == []
 
@@ -301,8 +293,7 @@ def test_cancel_of_an_ended_job_says_how_it_ended(run, bastion) -> None:
 def test_one_bad_name_among_several_cancels_none(run, bastion) -> None:
     bastion.submit("job")
     bastion.settle(3)
-    done = run("cancel", "job", "../job")
-    assert done.code == 64
+    done = run("cancel", "job", "../job", code=64)
     assert "'../job' is not a valid job name" in done.err
     assert bastion.listed("jobs/user_states/") == []
 
@@ -310,8 +301,7 @@ def test_one_bad_name_among_several_cancels_none(run, bastion) -> None:
 def test_one_unknown_job_among_several_does_not_save_the_others(run, bastion) -> None:
     bastion.submit("job")
     bastion.settle(3)
-    done = run("cancel", "nothing-here", "job")
-    assert done.code == 64
+    run("cancel", "nothing-here", "job", code=64)
     assert bastion.listed("jobs/user_states/") == ["jobs/user_states/job"]
 
 

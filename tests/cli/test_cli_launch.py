@@ -150,8 +150,7 @@ def test_the_older_form_is_noted_and_raw_keeps_it(run, bastion) -> None:
     ],
 )
 def test_what_cannot_run_is_refused_and_nothing_is_written(run, bastion, arguments: list[str], message: str) -> None:
-    done = run("launch", *arguments)
-    assert done.code == 64
+    done = run("launch", *arguments, code=64)
     assert message in done.err
     assert bastion.listed("jobs/") == []
     assert done.err.startswith("bastion: ")
@@ -159,8 +158,7 @@ def test_what_cannot_run_is_refused_and_nothing_is_written(run, bastion, argumen
 
 def test_a_name_in_use_is_refused_with_the_way_out(run, bastion) -> None:
     assert run("launch", "--name=job", "--", "a").code == 0
-    done = run("launch", "--name=job", "--", "b")
-    assert done.code == 64
+    done = run("launch", "--name=job", "--", "b", code=64)
     assert "a job named 'job' already exists (bastion why job)" in done.err
     assert "bastion cancel --wait job" in done.err
     assert spec(bastion, "job").command == "a"
@@ -168,16 +166,14 @@ def test_a_name_in_use_is_refused_with_the_way_out(run, bastion) -> None:
 
 def test_a_user_in_several_projects_must_choose(run, bastion) -> None:
     bastion.write_quota(_TWO_PROJECTS)
-    done = run("launch", "--name=job", "--", "x")
-    assert done.code == 64
+    done = run("launch", "--name=job", "--", "x", code=64)
     assert "you (alice) are a member of several projects: a, b; choose one with --project_id=a" in done.err
     assert run("launch", "--name=job", "--project_id=b", "--", "x").code == 0
     assert spec(bastion, "job").project_id == "b"
 
 
 def test_a_user_in_no_project_is_told_which_there_are(run, bastion) -> None:
-    done = run("launch", "--user_id=mallory", "--", "x")
-    assert done.code == 64
+    done = run("launch", "--user_id=mallory", "--", "x", code=64)
     assert "you (mallory) are not a member of any project in the quota file" in done.err
     assert "(its projects: a, b)" in done.err
 
@@ -185,8 +181,7 @@ def test_a_user_in_no_project_is_told_which_there_are(run, bastion) -> None:
 def test_a_missing_quota_file_is_explained(run, bastion) -> None:
     meta = bastion.store.head(keys.PROJECT_QUOTAS)
     bastion.store.delete(keys.PROJECT_QUOTAS, generation=meta.generation)
-    done = run("launch", "--", "x")
-    assert done.code == 64
+    done = run("launch", "--", "x", code=64)
     assert "there is no quota file" in done.err
     assert "use --project_id=PROJECT" in done.err
     assert run("launch", "--project_id=a", "--", "x").code == 0
@@ -194,8 +189,7 @@ def test_a_missing_quota_file_is_explained(run, bastion) -> None:
 
 def test_a_broken_quota_file_is_explained_with_its_line(run, bastion) -> None:
     bastion.write_quota(b"[toml-schema]\nversion = ?\n")
-    done = run("launch", "--", "x")
-    assert done.code == 64
+    done = run("launch", "--", "x", code=64)
     assert "is not valid (line 2: " in done.err
     assert "bastion quota check FILE" in done.err
 
@@ -222,15 +216,13 @@ def test_a_job_that_can_never_start_is_refused_unless_it_may_wait_for_another_qu
         assert "use --nocheck to submit the job anyway" in done.err
         assert bastion.listed("jobs/active/") == []
         bastion.settle(2)
-    done = run("launch", "--name=job", "--nocheck", *flags, "--", "x")
-    assert done.code == 0
+    done = run("launch", "--name=job", "--nocheck", *flags, "--", "x", code=0)
     assert message in done.err
     assert bastion.listed("jobs/active/") == ["jobs/active/job"]
 
 
 def test_a_spec_from_a_file_that_can_never_start_is_refused(run, bastion, tmp_path: Path) -> None:
-    made = run("launch", "--name=job", "--project_id=zz", "--dry_run", "--", "x")
-    assert made.code == 0
+    made = run("launch", "--name=job", "--project_id=zz", "--dry_run", "--", "x", code=0)
     assert "launch would refuse this job: the quota file has no project zz" in made.err
     (tmp_path / "job.json").write_text(made.out)
     assert run("submit", "--spec=job.json").code == 64
@@ -257,8 +249,7 @@ def test_where_the_file_cannot_be_read_the_status_tells(run, bastion) -> None:
 
 def test_where_nothing_is_published_the_job_is_submitted_with_a_warning(run, bastion) -> None:
     bastion.store.delete(keys.PROJECT_QUOTAS, generation=bastion.store.head(keys.PROJECT_QUOTAS).generation)
-    done = run("launch", "--project_id=zz", *_HUGE, "--", "x")
-    assert done.code == 0
+    done = run("launch", "--project_id=zz", *_HUGE, "--", "x", code=0)
     assert "cannot check whether this job can start: no daemon has published a quota" in done.err
 
 
@@ -278,8 +269,9 @@ def test_a_login_name_with_odd_characters_becomes_a_user_id(run, bastion, monkey
 def test_a_dry_run_shows_the_spec_and_the_shares_and_writes_nothing(run, bastion) -> None:
     bastion.settle(2)
     before = bastion.listed()
-    done = run("launch", "--dry_run", "--instance_type=tpu-v4-16", "--env=API_KEY=hunter2", "--env=A=b", "--", "x")
-    assert done.code == 0
+    done = run(
+        "launch", "--dry_run", "--instance_type=tpu-v4-16", "--env=API_KEY=hunter2", "--env=A=b", "--", "x", code=0
+    )
     document = json.loads(done.out)
     assert document["runner"]["instance_type"] == "tpu-v4-16"
     assert document["env_vars"] == {"A": "b", "API_KEY": "***"}

@@ -37,8 +37,7 @@ def stored(bastion) -> list[str]:
 
 
 def test_in_a_git_tree_the_code_goes_along_and_is_stored_once(run, bastion, tree) -> None:
-    done = run("launch", "--name=job", "--", "python3", "train.py")
-    assert done.code == 0
+    done = run("launch", "--name=job", "--", "python3", "train.py", code=0)
     assert f"packed 2 files from {tree} (uploaded, 1 KiB)" in done.err
     url = spec(bastion).code_asset_path
     assert url is not None
@@ -83,16 +82,14 @@ def test_a_folder_inside_of_a_tree_goes_alone_and_the_whole_tree_is_named(run, b
 def test_a_folder_where_git_counts_nothing_takes_nothing_along(run, bastion, tree, monkeypatch) -> None:
     (tree / "empty").mkdir()
     monkeypatch.chdir(tree / "empty")
-    done = run("launch", "--name=job", "--", "true")
-    assert done.code == 0
+    done = run("launch", "--name=job", "--", "true", code=0)
     assert "not uploading code: git has no files in this folder" in done.err
     assert run("launch", "--bundle=.", "--", "true").code == 64
 
 
 def test_a_secret_stops_the_launch_before_anything_is_written(run, bastion, tree) -> None:
     (tree / ".env").write_text("A=1")
-    done = run("launch", "--name=job", "--", "true")
-    assert done.code == 64
+    done = run("launch", "--name=job", "--", "true", code=64)
     assert ".env (named like a file of passwords or tokens)" in done.err
     assert (list(bastion.store.list("jobs/active/")), stored(bastion)) == ([], [])
     assert "2 files" in run("launch", "--bundle_exclude=.env", "--", "true").err
@@ -126,8 +123,7 @@ def made_in(folder: Path, *flags: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_dry_run_into_a_file_of_the_folder_can_be_submitted_with_its_code(run, bastion, tree) -> None:
     assert "run bastion submit in this folder to upload it" in made_in(tree).stderr
-    done = run("submit", "--spec=job.json")
-    assert done.code == 0, done.err
+    done = run("submit", "--spec=job.json", code=0)
     assert f"packed 2 files from {tree} (uploaded" in done.err
     assert stored(bastion) == [keys.bundle(bundles.digest_in(spec(bastion).code_asset_path or ""))]
     (tree / "train.py").unlink()
@@ -139,8 +135,7 @@ def test_a_dry_run_into_a_file_of_the_folder_can_be_submitted_with_its_code(run,
 def test_a_spec_whose_code_is_nowhere_is_refused(run, bastion, tree, tmp_path, monkeypatch) -> None:
     made_in(tree)
     (tree / "train.py").write_text("print(2)\n")
-    done = run("submit", "--spec=job.json")
-    assert done.code == 64
+    done = run("submit", "--spec=job.json", code=64)
     assert f"is not in the bucket, and the code in {tree} differs; run bastion submit in the folder" in done.err
     monkeypatch.chdir(tmp_path)
     assert "is not in the bucket, and there is no code here" in run("submit", f"--spec={tree}/job.json").err
@@ -149,8 +144,7 @@ def test_a_spec_whose_code_is_nowhere_is_refused(run, bastion, tree, tmp_path, m
 
 def test_a_spec_with_hidden_secrets_is_refused_and_one_with_secrets_is_taken(run, bastion, tree) -> None:
     assert "hunter2" not in made_in(tree, "--env=API_KEY=hunter2").stderr + (tree / "job.json").read_text()
-    done = run("submit", "--spec=job.json")
-    assert done.code == 64
+    done = run("submit", "--spec=job.json", code=64)
     assert "this spec hides the values of API_KEY (***); fill them in, or make the spec again with" in done.err
     assert bastion.listed("jobs/active/") == []
     made_in(tree, "--env=API_KEY=hunter2", "--env=A=***", "--show_secrets")
@@ -160,8 +154,7 @@ def test_a_spec_with_hidden_secrets_is_refused_and_one_with_secrets_is_taken(run
 
 @pytest.mark.parametrize("flag", ["--bundle=", "--bundle_exclude=", "--bundle_allow=", "--bundle=missing"])
 def test_an_empty_or_wrong_value_is_refused(run, bastion, tree, flag: str) -> None:
-    done = run("launch", flag, "--", "true")
-    assert done.code == 64
+    run("launch", flag, "--", "true", code=64)
     assert stored(bastion) == []
 
 
@@ -179,8 +172,7 @@ def test_what_a_job_on_slices_may_ask_for_stands_in_its_runner(run, bastion) -> 
 
 @pytest.mark.parametrize("flag", ["--max_tries=2", "--max_wait=2h", "--setup=", "--output_dir=x", "--output_sync=each"])
 def test_without_a_slice_it_means_nothing_and_is_refused(run, bastion, flag: str) -> None:
-    done = run("launch", flag, "--", "true")
-    assert done.code == 64
+    done = run("launch", flag, "--", "true", code=64)
     assert f"{flag.partition('=')[0]} applies only to slice jobs; add --instance_type" in done.err
 
 

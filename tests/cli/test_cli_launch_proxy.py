@@ -8,10 +8,10 @@ from bastion.cli.jobs.encryption import check_place
 from bastion.core.bucket import keys
 from bastion.core.errors import Refused
 from bastion.core.model import job_spec
-from bastion.core.model.job_spec import JobOptions
 from bastion.testing.cluster import BASTION
 from bastion.testing.scripted_hosts import runs_for
 from bastion.wiring.roots import parse_root
+from tests.support.job_specs import new_spec
 
 KEY = "projects/p/locations/global/keyRings/r/cryptoKeys/k"
 OTHER = "projects/p/locations/global/keyRings/r/cryptoKeys/other"
@@ -25,8 +25,7 @@ def proxy(bastion) -> str:
 
 
 def test_what_the_flag_says_stands_in_the_jobs_runner_however_often_it_is_given(run, bastion) -> None:
-    done = run(*LAUNCH, f"--proxy=lake:{KEY}", f"--proxy=sea/a/:{KEY},sea/b/:{OTHER}", "--", "true")
-    assert done.code == 0
+    run(*LAUNCH, f"--proxy=lake:{KEY}", f"--proxy=sea/a/:{KEY},sea/b/:{OTHER}", "--", "true", code=0)
     assert proxy(bastion) == f"lake:{KEY},sea/a/:{KEY},sea/b/:{OTHER}"
 
 
@@ -97,10 +96,7 @@ def test_what_lies_beside_it_can(place: str) -> None:
 def test_a_spec_of_a_file_and_a_flag_are_refused_alike_for_the_bastions_own_folder(run, bastion, tmp_path) -> None:
     own = f"memory/test-bastion/:{KEY}"
     assert "covers the bastion's own folder" in run(*LAUNCH, f"--proxy={own}", "--", "true").err
-    spec = job_spec.new(
-        name="job", bastion=BASTION, command="x", user_id="alice", project_id="a", now=0.0,
-        options=JobOptions(instance_type="tpu-v4-8", proxy=own),
-    )  # fmt: skip
+    spec = new_spec(bastion=BASTION, command="x", user_id="alice", project_id="a", instance_type="tpu-v4-8", proxy=own)
     (tmp_path / "job.json").write_bytes(spec.to_bytes())
     done = run("submit", "--spec=job.json")
     assert (done.code, "covers the bastion's own folder" in done.err) == (64, True)

@@ -59,8 +59,7 @@ def test_one_worker_is_shown_without_a_prefix(run, bastion) -> None:
 def test_what_is_not_there_is_refused(run, bastion, flag: str, message: str) -> None:
     uid = finished(bastion, instance_type="tpu-v4-16")
     bastion.write_log("job", f"{uid}-1", 0, 1, "stdout F zero")
-    done = run("logs", "job", flag)
-    assert done.code == 64
+    done = run("logs", "job", flag, code=64)
     assert message in done.err
 
 
@@ -131,8 +130,7 @@ def test_a_job_without_output_says_so(run, bastion) -> None:
 def test_a_refused_spec_has_no_output_and_says_why(run, bastion) -> None:
     bastion.put_spec("bad", b"{")
     bastion.settle(4)
-    done = run("logs", "bad")
-    assert done.code == 64
+    done = run("logs", "bad", code=64)
     assert "'bad' has never run: its spec is refused: the document is not valid JSON" in done.err
     assert "the spec is refused" in run("logs", "-f", "bad").err or run("logs", "-f", "bad").code == 64
 
@@ -149,8 +147,7 @@ def test_following_ends_with_the_job_and_shows_everything(run, bastion) -> None:
             bastion.write_log("job", bastion.attempt("job"), 0, seq, f"stdout F {seq}")
 
     bastion.on_sleep.append(write)
-    done = run("logs", "-f", "job")
-    assert done.code == 0
+    done = run("logs", "-f", "job", code=0)
     total = len(bastion.listed("logs/job.d/"))
     assert total > 2
     assert done.out == "".join(f"{n}\n" for n in range(1, total + 1))

@@ -161,8 +161,7 @@ def test_following_from_the_last_lines_shows_them_and_all_that_comes(run, bastio
             bastion.write_log("job", attempt, worker, seq, f"stdout F {seq}")
 
     bastion.on_sleep.append(write)
-    done = run("logs", "-f", "job", "--tail=4")
-    assert done.code == 0
+    done = run("logs", "-f", "job", "--tail=4", code=0)
     expected = [f"[w0{worker}] {seq}" for seq in range(29, 36) for worker in (0, 1)]
     assert done.out.splitlines() == expected
 
@@ -198,8 +197,7 @@ def test_an_outage_while_the_last_lines_are_followed_loses_and_repeats_nothing(r
         write()
     faulty.enabled = False
     bastion.on_sleep.append(write)
-    done = run("logs", "-f", "job", "--tail=6")
-    assert done.code == 0
+    done = run("logs", "-f", "job", "--tail=6", code=0)
     assert len(faulty.failed) > 5
     lines = done.out.splitlines()
     for worker in (0, 1):
@@ -233,8 +231,7 @@ def test_grep_shows_whole_lines_that_match_and_every_gap(run, bastion, ended) ->
 def test_a_hostile_pattern_ends_with_an_error_soon(run, bastion, ended) -> None:
     bastion.write_log("job", f"{ended}-1", 0, 1, f"stdout F {'a' * 60}!")
     began = time.process_time()
-    done = run("logs", "job", "--grep=(a+)+$")
-    assert done.code == 64
+    done = run("logs", "job", "--grep=(a+)+$", code=64)
     assert "--grep=(a+)+$ takes more than 1 s for one line of 61 characters; avoid nested repetitions" in done.err
     assert time.process_time() - began < 10
 

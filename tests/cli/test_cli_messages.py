@@ -13,6 +13,7 @@ import pytest
 
 from bastion.cli.main import main
 from bastion.testing.cluster import QUOTA
+from tests.cli.quota_files import shares
 
 _FILE = Path(__file__).with_name("messages.txt")
 _LIMITS = b"[project_rules]\nmax_queued_jobs_per_user = 2\nmax_queued_jobs = 100\n"
@@ -57,7 +58,15 @@ _COMMANDS = (
     ("quota", "check", "bad.config"),
     ("quota", "upload", "bad.config"),
     ("quota", "upload", "less.config", "--dry_run"),
+    ("quota", "upload", "none.config", "--dry_run"),
+    ("quota", "upload", "more.config"),
+    ("quota", "upload", "more.config"),
     ("quota", "diff", "-", "-"),
+    ("quota", "diff", "less.config", "more.config"),
+    ("quota", "diff", "less.config", "bad.config"),
+    ("quota", "whatif", "-", "--against=-"),
+    ("quota", "whatif", "less.config"),
+    ("quota", "whatif", "none.config"),
     ("quota", "show", "--raw", "--output=json"),
     ("quota",),
 )
@@ -73,6 +82,8 @@ def full(bastion):
     bastion.settle(3)
     Path("bad.config").write_text("total_resources = [\n", "utf-8")
     Path("less.config").write_bytes(QUOTA)
+    Path("more.config").write_bytes(QUOTA + _LIMITS.replace(b"= 2", b"= 3"))
+    Path("none.config").write_bytes(shares(0, 1))
     return bastion
 
 
@@ -81,6 +92,7 @@ def test_the_messages_are_those_of_the_golden_file(run, full, capsys, tmp_path) 
     for command in _COMMANDS:
         done = run(*command)
         text = re.sub(r"[a-z2-7]{10}#", "UID#", done.out + done.err).replace(str(tmp_path), "TMP")
+        text = re.sub(r"generation \d+", "generation N", text)
         told.append(f"$ bastion {' '.join(command)}\n{text.rstrip()}\n[{done.code}]\n")
     rendered = "\n".join(told)
     if os.environ.get("BASTION_GOLDEN") == "rewrite":

@@ -129,8 +129,7 @@ def test_operands_after_a_double_dash_belong_to_commands_that_run_nothing() -> N
     ],
 )
 def test_a_wrong_command_is_one_line_on_stderr_and_64(run, argv: list[str], message: str) -> None:
-    done = run(*argv)
-    assert done.code == 64
+    done = run(*argv, code=64)
     assert done.out == ""
     assert message in done.err
     assert done.err.startswith("bastion: ")
@@ -199,7 +198,6 @@ def test_the_instance_types_show_hosts_and_quota(run) -> None:
 
 @pytest.mark.parametrize("family", ["tpu7x", "v7x", "h100", "a100-40gb"])
 def test_the_families_that_are_known_and_not_served_say_so(run, family: str) -> None:
-    shown = run("instance-types", family)
-    assert shown.code == 0
+    shown = run("instance-types", family, code=0)
     assert all(line.endswith("known, not served") for line in shown.out.splitlines()[1:])
     assert {kind["served"] for kind in json.loads(run("instance-types", family, "--output=json").out)} == {False}

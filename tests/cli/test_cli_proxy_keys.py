@@ -141,8 +141,7 @@ def test_other_tools_forms_of_a_description_are_understood(run: Terminal, stored
 
 def test_an_object_that_was_moved_past_the_proxy_opens_under_its_former_name(run: Terminal, stored: Stored) -> None:
     stored.describe(bucket="attic", name="old/1")
-    done = run(*stored.to_file)
-    assert done.code == 1
+    done = run(*stored.to_file, code=1)
     assert "another object" in done.err
     assert nothing_is_left(stored)
     assert run(*stored.to_file, "--stored_as=gs://lake/ckpt/1").code == 0
@@ -168,8 +167,7 @@ def test_what_is_not_whole_leaves_no_file(
     if present is not None:
         stored.output.write_bytes(present)
     stored.file.write_bytes(broken(stored.file.read_bytes()))
-    done = run(*stored.to_file)
-    assert done.code == 1
+    done = run(*stored.to_file, code=1)
     assert done.err.startswith("bastion: ") or "\nbastion: " in done.err
     if present is None:
         assert nothing_is_left(stored)
@@ -183,16 +181,14 @@ def test_a_checksum_that_does_not_match_leaves_no_file(run: Terminal, tmp_path: 
     key = envelopes.open(stored.envelope, "lake", "ckpt/1")
     stored.envelope = envelopes.with_sums(stored.envelope, key, 1)
     stored.describe()
-    done = run(*stored.to_file)
-    assert done.code == 1
+    done = run(*stored.to_file, code=1)
     assert "checksum" in done.err
     assert nothing_is_left(stored)
 
 
 def test_an_object_without_sums_is_decrypted(run: Terminal, tmp_path: Path) -> None:
     stored = Stored(tmp_path, change=lambda envelope: replace(envelope, sums=b"", content_encoding="gzip"))
-    done = run(*stored.to_file)
-    assert done.code == 0
+    done = run(*stored.to_file, code=0)
     assert "the content is gzip" in done.err
 
 

@@ -61,8 +61,7 @@ def test_a_file_without_such_projects_says_nothing_of_them(run, tmp_path) -> Non
 
 
 def test_a_file_without_an_end_is_refused(run) -> None:
-    done = run("quota", "check", "/dev/zero")
-    assert done.code == 64
+    done = run("quota", "check", "/dev/zero", code=64)
     assert done.err == "bastion: /dev/zero: the file is larger than 1048576 bytes; use patterns for members\n"
 
 
@@ -88,8 +87,7 @@ def test_a_bastions_jobs_beyond_their_share_under_this_file_are_named(run, basti
 
 
 def test_where_no_daemon_has_told_of_jobs_that_is_said(run, bastion, file) -> None:
-    done = run("quota", "check", file, "--root=memory/test-bastion")
-    assert done.code == 0
+    done = run("quota", "check", file, "--root=memory/test-bastion", code=0)
     assert "cannot list the jobs: no daemon has published a status" in done.err
     bastion.settle(1)
     status = bastion.json(keys.STATUS)
@@ -135,8 +133,7 @@ def test_many_are_counted() -> None:
 def test_a_type_that_has_left_the_pool_is_warned_of_and_keeps_the_file_in_force(run, bastion, tmp_path) -> None:
     text = FILE.replace("mystery = 64\n", "")
     (tmp_path / "new.toml").write_text(text)
-    done = run("quota", "check", "new.toml")
-    assert done.code == 0
+    done = run("quota", "check", "new.toml", code=0)
     assert "[project_resources.a] has 'mystery', which is not in total_resources; it is ignored" in done.out
     # A daemon that knows nothing yet has no last good file to go on with.
     bastion.write_quota(text.encode())

@@ -13,10 +13,9 @@ from bastion.client.quota import whatif as quota_whatif
 from bastion.core import documents
 from bastion.core.bucket import keys
 from bastion.core.instants import to_rfc3339
-from bastion.core.model import job_spec
-from bastion.core.model.job_spec import JobOptions
 from bastion.testing.cluster import BASTION
 from tests.cli.quota_files import shares
+from tests.support.job_specs import new_spec
 
 HOUR = 3600.0
 
@@ -34,14 +33,8 @@ def keep_result(
     cause: str = "succeeded",
 ) -> None:
     """What a daemon leaves of a job that is over."""
-    spec = job_spec.new(
-        name=name,
-        bastion=BASTION,
-        command="x",
-        user_id=user,
-        project_id=project,
-        now=queued,
-        options=JobOptions(instance_type=kind),
+    spec = new_spec(
+        name, bastion=BASTION, command="x", user_id=user, project_id=project, now=queued, instance_type=kind
     )
     attempt = {"number": 1, "started_at": to_rfc3339(began), "ended_at": to_rfc3339(ended), "cause": cause}
     result = {"uid": f"uid-{name}", "outcome": cause, "queued_at": to_rfc3339(queued), "attempts": [attempt]}
@@ -72,15 +65,13 @@ def busy(bastion):
 
 
 def ask(run, *argv: str):
-    done = run("quota", "whatif", *argv, "--output=json")
-    assert done.code == 0, done.err
+    done = run("quota", "whatif", *argv, "--output=json", code=0)
     return json.loads(done.out)
 
 
 def test_who_waits_shorter_is_told_by_project_and_nothing_is_written(run, busy, new) -> None:
     before = busy.listed()
-    done = run("quota", "whatif", str(new))
-    assert done.code == 0
+    done = run("quota", "whatif", str(new), code=0)
     assert "  a: v4 64 -> 32 (-32)\n  b: v4 0 -> 32 (+32)\n" in done.out
     assert "Running jobs that would stop: 1\n  a-run of project a, user alice" in done.out
     assert "Waiting jobs: 1; estimated start (p50)\n" in done.out
@@ -159,8 +150,7 @@ def test_without_history_the_present_queue_is_told_alone(run, bastion, new) -> N
     bastion.settle(4)
     bastion.submit("b-wait", user="bob", project="b", instance_type="tpu-v4-32")
     bastion.settle(4)
-    done = run("quota", "whatif", str(new))
-    assert done.code == 0
+    done = run("quota", "whatif", str(new), code=0)
     assert "  b-wait  b        unknown  in 1m\n" in done.out
     assert "unknown now for b-wait: no duration estimate for a job ahead" in done.out
     assert "Cannot replay the last days: no job has ended in the last 14 days\n" in done.out
@@ -180,8 +170,7 @@ def test_two_files_are_compared_on_a_folder_that_no_daemon_serves(run, new, tmp_
     assert told["queue"] == {"jobs": [], "untold": 0}
     assert told["past"]["projects"]["b"]["after"]["wait_p50_seconds"] < 300
     assert "There are no jobs now" in run("quota", "whatif", str(new), f"--against={old}", f"--root={root}").out
-    none = run("quota", "whatif", str(new), f"--root={root}")
-    assert none.code == 64
+    none = run("quota", "whatif", str(new), f"--root={root}", code=64)
     assert "there is nothing to compare with; use --against=FILE" in none.err
 
 
@@ -192,16 +181,14 @@ def test_a_broken_file_is_told_line_by_line(run, busy, new, tmp_path) -> None:
     assert (done.code, done.out) == (64, "")
     assert done.err == run("quota", "check", str(broken)).err
     assert json.loads(run("quota", "whatif", str(broken), "--output=json").out)["problems"][0]["line"] == 4
-    other = run("quota", "whatif", str(new), f"--against={broken}")
-    assert other.code == 64
+    other = run("quota", "whatif", str(new), f"--against={broken}", code=64)
     assert "line 4" in other.err
     assert run("quota", "whatif", "-", "--against=-").code == 64
 
 
 def test_a_daemon_that_is_gone_is_told(run, busy, new) -> None:
     busy.daemon.close()
-    done = run("quota", "whatif", str(new))
-    assert done.code == 0
+    done = run("quota", "whatif", str(new), code=0)
     assert "the daemon has ended, so the information about jobs may be out of date" in done.err
 
 

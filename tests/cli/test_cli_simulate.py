@@ -261,8 +261,7 @@ def test_both_files_are_needed_and_one_of_them_may_be_stdin(run, quota, monkeypa
     assert json.loads(run("simulate", "decide", quota, "--jobs=-", "--output=json").out)["decisions"]
     broken = tmp_path / "broken.config"
     broken.write_bytes(b"x")
-    done = run("simulate", "decide", f"--quota={broken}", "--jobs=jobs.json", "--output=json")
-    assert done.code == 64
+    done = run("simulate", "decide", f"--quota={broken}", "--jobs=jobs.json", "--output=json", code=64)
     assert json.loads(done.out)["valid"] is False
 
 
@@ -278,8 +277,7 @@ def test_too_many_bytes_of_jobs_are_refused(decide, monkeypatch) -> None:
 
 @pytest.mark.parametrize("policy", ["bastion", "greedy", "fifo", "static"])
 def test_every_policy_is_measured_by_the_same_yardsticks(run, quota, trace, policy: str) -> None:
-    done = run("simulate", "replay", quota, trace, "--days=1", f"--policy={policy}", "--output=json")
-    assert done.code == 0
+    done = run("simulate", "replay", quota, trace, "--days=1", f"--policy={policy}", "--output=json", code=0)
     document = json.loads(done.out)
     assert list(document)[: len(YARDSTICKS)] == YARDSTICKS
     assert document["policy"] == policy
@@ -308,8 +306,7 @@ def test_the_load_sets_the_pool_and_gzip_is_read(run, quota, tmp_path) -> None:
 
 def test_jobs_larger_than_the_pool_are_left_out_and_told(run, quota, trace) -> None:
     flags = ["--days=0.041666667", "--policy=greedy", "--output=json"]
-    done = run("simulate", "replay", quota, trace, *flags, "--load=2.5")
-    assert done.code == 0
+    done = run("simulate", "replay", quota, trace, *flags, "--load=2.5", code=0)
     assert json.loads(done.out)["jobs_larger_than_pool"] == 1
     assert "jobs larger than the pool of 32 chips, left out: 1" in done.err
     assert "every job in the window needs more" in run("simulate", "replay", quota, trace, *flags, "--load=100").err
@@ -334,8 +331,7 @@ def test_replicates_are_told_as_means_and_the_same_again_by_two_processes(run, q
 
 
 def test_without_json_a_summary_and_a_chart_are_shown(run, quota, trace) -> None:
-    done = run("simulate", "replay", quota, trace, "--days=0.1", "--checkpoint_interval=0")
-    assert done.code == 0
+    done = run("simulate", "replay", quota, trace, "--days=0.1", "--checkpoint_interval=0", code=0)
     assert "bastion on days 0 to 0.1, the pool of the quota file: 2 jobs, 64 chips, a tick every 30s" in done.out
     assert "no checkpoints" in done.out
     assert "Evictions: 1, at most 1 of one job; 0 jobs three times" in done.out
@@ -360,8 +356,7 @@ def test_without_json_a_summary_and_a_chart_are_shown(run, quota, trace) -> None
 def test_a_trace_that_cannot_be_used_is_refused(run, quota, tmp_path, content: bytes, message: str) -> None:
     path = tmp_path / "bad.csv"
     path.write_bytes(content)
-    done = run("simulate", "replay", quota, f"--trace={path}", "--days=1", "--output=json")
-    assert done.code == 64
+    done = run("simulate", "replay", quota, f"--trace={path}", "--days=1", "--output=json", code=64)
     assert message in done.err and "bad.csv" in done.err
     assert done.out == ""
 

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from bastion.core.bucket import keys
-from bastion.core.model import job_spec
 from bastion.testing.cluster import BASTION
 from bastion.testing.scripted_hosts import runs_for
+from tests.support.job_specs import new_spec
 
 
 def written(bastion, name: str = "job", **changes: object) -> bytes:
-    made = job_spec.new(name=name, bastion=BASTION, command="x", user_id="alice", project_id="a", now=0.0)
+    made = new_spec(name, bastion=BASTION, command="x", user_id="alice", project_id="a")
     document = json.loads(made.to_bytes())
     metadata = document["metadata"] | changes.pop("metadata", {})  # type: ignore[operator]
     return json.dumps(document | {"metadata": metadata, "note": "kept"} | changes, indent=2).encode()
@@ -25,8 +25,7 @@ def written(bastion, name: str = "job", **changes: object) -> bytes:
 def test_a_spec_from_a_file_is_put_as_it_is(run, bastion, tmp_path: Path) -> None:
     data = written(bastion)
     (tmp_path / "job.json").write_bytes(data)
-    done = run("submit", "--spec=job.json", "--output=json")
-    assert done.code == 0
+    done = run("submit", "--spec=job.json", "--output=json", code=0)
     assert json.loads(done.out)["name"] == "job"
     assert bastion.store.get(keys.active("job")).data == data
 
@@ -43,13 +42,11 @@ def test_a_version_one_higher_updates_the_live_job(run, bastion, tmp_path: Path)
     assert run("submit", "--spec=job.json").code == 0
     bastion.settle(2)
     path.write_bytes(written(bastion, command="y", metadata={"version": 1}))
-    done = run("submit", "--spec=job.json")
-    assert done.code == 0
+    done = run("submit", "--spec=job.json", code=0)
     assert done.err.startswith("updated job")
     path.write_bytes(written(bastion, command="z", metadata={"version": 5}))
     bastion.settle(60)
-    done = run("submit", "--spec=job.json")
-    assert done.code == 64
+    done = run("submit", "--spec=job.json", code=64)
     assert "with metadata.version 1; an update must have version 2, not 5" in done.err
 
 
@@ -68,16 +65,14 @@ def test_a_version_one_higher_updates_the_live_job(run, bastion, tmp_path: Path)
 )
 def test_a_broken_spec_is_refused_clearly(run, bastion, tmp_path: Path, data: bytes, message: str) -> None:
     (tmp_path / "job.json").write_bytes(data)
-    done = run("submit", "--spec=job.json")
-    assert done.code == 64
+    done = run("submit", "--spec=job.json", code=64)
     assert message in done.err
     assert bastion.listed("jobs/") == []
 
 
 def test_a_spec_with_a_hostile_name_is_refused(run, bastion, tmp_path: Path) -> None:
     (tmp_path / "job.json").write_bytes(written(bastion, name="job").replace(b'"job"', b'"../../etc/x"'))
-    done = run("submit", "--spec=job.json")
-    assert done.code == 64
+    done = run("submit", "--spec=job.json", code=64)
     assert "'../../etc/x' is not a valid job name" in done.err
 
 

@@ -64,8 +64,7 @@ def test_what_could_not_be_seen_or_deleted_is_told_by_the_exit_code(run, bastion
 
 def test_broken_settings_are_refused_with_what_checks_them(run, bastion) -> None:
     bastion.store.put(keys.DAEMON_SETTINGS, b"project = ", generation=0)
-    done = run("sweep")
-    assert done.code == 64
+    done = run("sweep", code=64)
     assert "check-config" in done.err
 
 

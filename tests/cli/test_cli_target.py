@@ -107,8 +107,7 @@ def test_one_way_of_naming_the_bastion_replaces_the_other(run) -> None:
     ],
 )
 def test_a_wrong_setting_is_refused(run, home: Path, arguments: list[str], message: str) -> None:
-    done = run("config", "set", *arguments)
-    assert done.code == 64
+    done = run("config", "set", *arguments, code=64)
     assert message in done.err
     assert not (home / "config.toml").exists()
 
@@ -126,18 +125,15 @@ def test_a_wrong_setting_is_refused(run, home: Path, arguments: list[str], messa
 def test_a_broken_config_file_is_one_line_and_64(run, home: Path, text: str, message: str) -> None:
     home.mkdir()
     (home / "config.toml").write_text(text)
-    done = run("list")
-    assert done.code == 64
+    done = run("list", code=64)
     assert message in done.err
     assert str(home / "config.toml") in done.err
 
 
 def test_looking_at_a_bastion_that_is_not_there_creates_nothing(run, home: Path, tmp_path: Path) -> None:
-    done = run("list")
-    assert done.code == 64
+    done = run("list", code=64)
     assert "there is no bastion on this machine" in done.err
-    done = run("list", f"--root={tmp_path}/no/x-bastion")
-    assert done.code == 64
+    done = run("list", f"--root={tmp_path}/no/x-bastion", code=64)
     assert f"no such folder: {tmp_path}/no (from flags); create it" in done.err
     assert not home.exists()
     assert list(tmp_path.iterdir()) == []
@@ -149,6 +145,5 @@ def test_a_bucket_in_the_cloud_without_credentials_says_how_to_get_them(
     monkeypatch.delenv("STORAGE_EMULATOR_HOST", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setenv("NO_GCE_CHECK", "true")
-    done = run("list", "--root=gs://bucket/x-bastion")
-    assert done.code == 1
+    done = run("list", "--root=gs://bucket/x-bastion", code=1)
     assert "gcloud auth application-default login" in done.err

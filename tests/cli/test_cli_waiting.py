@@ -21,8 +21,7 @@ def test_waiting_shows_progress_and_output_and_returns_the_jobs_own_code(run, ba
                 bastion.write_log("job", bastion.attempt("job"), 0, seq, line)
 
     bastion.on_sleep.append(write)
-    done = run("launch", "--name=job", "--wait", "--", "x")
-    assert done.code == 7
+    done = run("launch", "--name=job", "--wait", "--", "x", code=7)
     assert done.out == "one\nlast"
     progress = done.err.splitlines()
     assert "oops" in progress
@@ -42,8 +41,7 @@ def test_workers_of_a_slice_are_told_apart_and_hosts_are_counted(run, bastion) -
             bastion.write_log("job", run, 1, 1, "stdout P from ", "stdout F one")
 
     bastion.on_sleep.append(write)
-    done = run("launch", "--name=job", "--instance_type=tpu-v4-16", "--wait", "--", "x")
-    assert done.code == 0
+    done = run("launch", "--name=job", "--instance_type=tpu-v4-16", "--wait", "--", "x", code=0)
     assert done.out == "[w00] from zero\n[w01] from one\n"
     assert "[w00] warn\n" in done.err
     assert "provisioning 0/2 hosts\n" in done.err
@@ -65,8 +63,7 @@ def test_progress_bars_of_several_hosts_appear_in_time_each_state_in_a_line_of_i
     bastion.on_sleep.append(write)
     shown = []
     bastion.on_sleep.append(lambda: shown.append(run.capture.readouterr().err))
-    done = run("launch", "--name=job", "--instance_type=tpu-v4-16", "--wait", "--", "x")
-    assert done.code == 0
+    done = run("launch", "--name=job", "--instance_type=tpu-v4-16", "--wait", "--", "x", code=0)
     before = "".join(shown)
     for worker in (0, 1):
         lines = [line for line in before.splitlines() if f"w{worker}: " in line]
@@ -97,8 +94,7 @@ def test_why_it_is_queued_is_part_of_the_progress(run, bastion) -> None:
     bastion.hosts.scripts["holder"] = runs_for(20)
     bastion.hosts.scripts["job"] = runs_for(1)
     bastion.settle(3)
-    done = run("launch", "--name=job", "--instance_type=tpu-v4-64", "--wait", "--", "x")
-    assert done.code == 0
+    done = run("launch", "--name=job", "--instance_type=tpu-v4-64", "--wait", "--", "x", code=0)
     assert "queued: WaitingFor" in done.err or "queued: Behind" in done.err
 
 
@@ -106,15 +102,13 @@ def test_a_cancelled_job_returns_143(run, bastion) -> None:
     bastion.on_sleep.append(
         lambda: bastion.cancel("job") if bastion.status("job") == "ACTIVE" and bastion.slept == 5 else None
     )
-    done = run("launch", "--name=job", "--wait", "--", "x")
-    assert done.code == 143
+    done = run("launch", "--name=job", "--wait", "--", "x", code=143)
     assert "job cancelled" in done.err
 
 
 def test_a_job_that_the_cloud_refuses_returns_64(run, bastion) -> None:
     bastion.slices.refusal = ProvisionerRefused("no such runtime version")
-    done = run("launch", "--name=job", "--instance_type=tpu-v4-8", "--wait", "--", "x")
-    assert done.code == 64
+    done = run("launch", "--name=job", "--instance_type=tpu-v4-8", "--wait", "--", "x", code=64)
     assert "job refused: " in done.err
     assert "no such runtime version" in done.err
 
@@ -131,8 +125,7 @@ def test_a_spec_that_the_daemon_refuses_returns_64(run, bastion) -> None:
 
     bastion.step = lambda seconds=1.0: bastion.clock.advance(seconds)  # type: ignore[method-assign]
     bastion.on_sleep.append(refuse)
-    done = run("launch", "--name=job", "--wait", "--", "x")
-    assert done.code == 64
+    done = run("launch", "--name=job", "--wait", "--", "x", code=64)
     assert "job: the spec is refused: too new for me" in done.err
 
 
@@ -142,8 +135,7 @@ def test_a_job_lost_to_infrastructure_returns_75_and_says_so(run, bastion) -> No
             bastion.bastion_host.lose(request.ref.name)
 
     bastion.on_sleep.append(lose)
-    done = run("launch", "--name=job", "--wait", "--", "x")
-    assert done.code == 75
+    done = run("launch", "--name=job", "--wait", "--", "x", code=75)
     assert "job failed because of an infrastructure failure, not its command" in done.err
 
 
@@ -153,8 +145,7 @@ def test_ctrl_c_detaches_with_130_and_the_job_goes_on(run, bastion) -> None:
             raise KeyboardInterrupt
 
     bastion.on_sleep.append(interrupt)
-    done = run("launch", "--name=job", "--wait", "--", "x")
-    assert done.code == 130
+    done = run("launch", "--name=job", "--wait", "--", "x", code=130)
     assert "detached; the job job keeps running" in done.err
     assert "bastion logs -f job" in done.err
     bastion.settle(3)
@@ -194,8 +185,7 @@ def test_an_evicted_job_shows_its_second_attempt(run, bastion) -> None:
                 bastion.submit("owner", user="bob", project="b", instance_type="tpu-v4-32")
 
     bastion.on_sleep.append(act)
-    done = run("launch", "--name=job", "--instance_type=tpu-v4-64", "--wait", "--", "x")
-    assert done.code == 0
+    done = run("launch", "--name=job", "--instance_type=tpu-v4-64", "--wait", "--", "x", code=0)
     assert done.out == "[w00] attempt 1\n[w00] attempt 2\n"
     assert "--- attempt 2 ---" in done.err
     assert "stopping: evicted: " in done.err
@@ -224,8 +214,7 @@ def test_a_wait_for_capacity_is_told_once_and_where_it_ends(run, bastion) -> Non
             bastion.slices.waits.clear()
 
     bastion.on_sleep.append(end_of_the_stockout)
-    done = run("launch", "--name=job", "--instance_type=tpu-v4-16", "--wait", "--", "x")
-    assert done.code == 0
+    done = run("launch", "--name=job", "--instance_type=tpu-v4-16", "--wait", "--", "x", code=0)
     assert done.err.count("provisioning: WAITING_FOR_RESOURCES for ") == 1
 
 

@@ -17,9 +17,7 @@ from bastion.testing.scripted_hosts import runs_for, saves_every
 
 
 def launch(run, name: str, *flags: str, kind: str = "tpu-v4-64"):
-    done = run("launch", f"--name={name}", f"--instance_type={kind}", *flags, "--", "true")
-    assert done.code == 0
-    return done
+    return run("launch", f"--name={name}", f"--instance_type={kind}", *flags, "--", "true", code=0)
 
 
 def eta(run, name: str) -> dict[str, object]:
@@ -113,14 +111,12 @@ def test_what_is_launched_with_an_expected_duration_has_it_in_its_spec_and_statu
 
 @pytest.mark.parametrize("value", ["2", "h", "-1h", "0s", "2 hours", "1e9d", "367d", "nan"])
 def test_an_expected_duration_that_is_none_is_refused(run, bastion, value: str) -> None:
-    done = run("launch", "--instance_type=tpu-v4-16", f"--expected_duration={value}", "--", "true")
-    assert done.code == 64
+    done = run("launch", "--instance_type=tpu-v4-16", f"--expected_duration={value}", "--", "true", code=64)
     assert "is not a valid duration; write it like 45m or 2h, up to 366d" in done.err
 
 
 def test_an_expected_duration_without_a_slice_is_refused(run, bastion) -> None:
-    done = run("launch", "--expected_duration=2h", "--", "true")
-    assert done.code == 64
+    done = run("launch", "--expected_duration=2h", "--", "true", code=64)
     assert "--expected_duration applies only to slice jobs" in done.err
 
 

@@ -48,8 +48,7 @@ def states_through_life(cluster: Cluster, name: str) -> Iterator[JobState]:
 
 
 @pytest.mark.parametrize("instance_type", ["", "tpu-v4-16"])
-def test_a_state_is_read_back_whatever_the_job_does(instance_type: str) -> None:
-    cluster = Cluster()
+def test_a_state_is_read_back_whatever_the_job_does(cluster: Cluster, instance_type: str) -> None:
     cluster.hosts.scripts["job"] = runs_for(2)
     cluster.submit("job", instance_type=instance_type)
     seen = list(states_through_life(cluster, "job"))
@@ -59,8 +58,7 @@ def test_a_state_is_read_back_whatever_the_job_does(instance_type: str) -> None:
     assert (cluster.result("job") or {})["outcome"] == "succeeded"
 
 
-def test_a_flat_state_of_an_older_version_is_read_back_after_its_next_change() -> None:
-    cluster = Cluster()
+def test_a_flat_state_of_an_older_version_is_read_back_after_its_next_change(cluster: Cluster) -> None:
     uid = cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.hosts.live("job"))
     overwrite(cluster, keys.state("job"), state_bytes(record_document(cluster, "job"), flat=True))
@@ -75,8 +73,7 @@ def test_a_flat_state_of_an_older_version_is_read_back_after_its_next_change() -
     assert (cluster.result("job") or {})["outcome"] == "cancelled"
 
 
-def test_a_cancel_of_ours_is_read_back_and_one_of_its_own_is_honored() -> None:
-    cluster = Cluster()
+def test_a_cancel_of_ours_is_read_back_and_one_of_its_own_is_honored(cluster: Cluster) -> None:
     for name in ("ours", "theirs"):
         cluster.submit(name)
     cluster.run_until(lambda: cluster.hosts.live("ours") and cluster.hosts.live("theirs"))
@@ -98,8 +95,7 @@ def put_back(cluster: Cluster, name: str, **metadata: Any) -> None:
     overwrite(cluster, keys.active(name), json.dumps(spec).encode())
 
 
-def test_its_update_of_a_slice_job_keeps_the_slices() -> None:
-    cluster = Cluster()
+def test_its_update_of_a_slice_job_keeps_the_slices(cluster: Cluster) -> None:
     uid = cluster.submit("job", instance_type="tpu-v4-16", max_tries=3)
     cluster.run_until(lambda: cluster.hosts.live("job"))
     for version in (1, 2):
@@ -116,8 +112,7 @@ def test_its_update_of_a_slice_job_keeps_the_slices() -> None:
     assert cluster.hosts.live("job") == [f"{uid}-3"]
 
 
-def test_its_update_of_a_waiting_slice_job_keeps_the_slices() -> None:
-    cluster = Cluster()
+def test_its_update_of_a_waiting_slice_job_keeps_the_slices(cluster: Cluster) -> None:
     cluster.submit("holder", instance_type="tpu-v4-64", project="b", user="bob")
     cluster.run_until(lambda: cluster.hosts.live("holder"))
     cluster.submit("job", instance_type="tpu-v4-64", project="b", user="bob")
@@ -131,8 +126,7 @@ def test_its_update_of_a_waiting_slice_job_keeps_the_slices() -> None:
     assert record.job.runner is not None
 
 
-def test_its_update_with_resources_that_do_not_fit_is_refused_and_the_job_runs_on() -> None:
-    cluster = Cluster()
+def test_its_update_with_resources_that_do_not_fit_is_refused_and_the_job_runs_on(cluster: Cluster) -> None:
     uid = cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.hosts.live("job"))
     put_back(cluster, "job", version=1, resources={"v4": 8})
@@ -145,8 +139,7 @@ def test_its_update_with_resources_that_do_not_fit_is_refused_and_the_job_runs_o
     assert cluster.json(keys.invalid("job")) is None
 
 
-def test_another_job_of_that_name_without_a_runner_gets_none() -> None:
-    cluster = Cluster()
+def test_another_job_of_that_name_without_a_runner_gets_none(cluster: Cluster) -> None:
     cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.hosts.live("job"))
     put_back(cluster, "job", version=7)

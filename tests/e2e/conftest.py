@@ -3,131 +3,16 @@
 from __future__ import annotations
 
 import os
-import signal
-import socket
-import subprocess
-import sys
 import time
-import urllib.error
-import urllib.request
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
-from bastion.core.model import job_spec
-from bastion.core.model.job_spec import JobOptions
-from bastion.ports import ObjectStore
 from bastion.processes import marked
 from bastion.wiring.local import LocalHome, down, starter_quota
 from bastion.wiring.roots import open_root
-
-USER = "tester"
-
-
-@dataclass
-class LocalRoot:
-    """One ROOT in the home, with the daemons that a test starts for it."""
-
-    home: LocalHome
-    url: str
-    store: ObjectStore
-    daemons: list[subprocess.Popen[bytes]] = field(default_factory=list)
-
-    def start_daemon(self, *script: str) -> subprocess.Popen[bytes]:
-        """An ordinary daemon, or `script` with ROOT and HOME as its first arguments."""
-        if script:
-            command = [sys.executable, script[0], self.url, str(self.home.path), *script[1:]]
-        else:
-            command = [
-                sys.executable,
-                "-m",
-                "bastion.cli.main",
-                "daemon",
-                "run",
-                f"--root={self.url}",
-                "--tick_seconds=0.2",
-            ]
-        log = (self.home.path / "daemons.log").open("ab")
-        environment = {**os.environ, "BASTION_HOME": str(self.home.path)}
-        daemon = subprocess.Popen(command, stdout=log, stderr=log, env=environment)
-        self.daemons.append(daemon)
-        return daemon
-
-    def submit(self, name: str, command: str, *, instance_type: str = "") -> None:
-        spec = job_spec.new(
-            name=name, bastion="e2e-bastion", command=command, user_id=USER, project_id="default", now=time.time(),
-            options=JobOptions(instance_type=instance_type),
-        )  # fmt: skip
-        self.store.put(f"jobs/active/{name}", spec.to_bytes(), generation=0)
-
-
-class StorageProcess:
-    """The storage endpoint as a program, which a test may kill and start again at the same address.
-
-    Args:
-        folder: Its buckets.
-        bucket: Made if it is missing.
-        options: Of the program.
-    """
-
-    def __init__(self, folder: Path, *, bucket: str, options: Sequence[str] = ()) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self._port = free.getsockname()[1]
-        self._folder = folder
-        self._command = [
-            sys.executable, "-m", "bastion.emulators.gcs", f"--dir={folder}", f"--port={self._port}",
-            f"--bucket={bucket}", *options,
-        ]  # fmt: skip
-        self._process: subprocess.Popen[bytes] | None = None
-
-    @property
-    def url(self) -> str:
-        return f"http://127.0.0.1:{self._port}"
-
-    def start(self) -> None:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        with (self._folder.parent / "storage.log").open("ab") as log:
-            self._process = subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
-        wait_for(self._answers)
-
-    def kill(self) -> None:
-        if self._process is not None:
-            self._process.kill()
-            self._process.wait()
-
-    def pause(self) -> None:
-        """Connections come about and nothing is answered, until `stop`."""
-        assert self._process is not None
-        self._process.send_signal(signal.SIGSTOP)
-
-    def stop(self) -> None:
-        if self._process is not None:
-            self._process.terminate()
-            self._process.send_signal(signal.SIGCONT)
-            self._process.wait(60)
-
-    def _answers(self) -> bool:
-        assert self._process is not None
-        assert self._process.poll() is None, (self._folder.parent / "storage.log").read_text()[-2000:]
-        try:
-            with urllib.request.urlopen(f"{self.url}/storage/v1/b?project=test", timeout=1):
-                return True
-        except (OSError, urllib.error.URLError):
-            return False
-
-
-def wait_for(done: Callable[[], object], seconds: float = 60.0) -> None:
-    """Polls until `done`.
-
-    Raises:
-        AssertionError: it was not done in time.
-    """
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, f"not done within {seconds} s"
-        time.sleep(0.05)
+from tests.support.local_root import USER, LocalRoot
 
 
 @pytest.fixture(scope="module")

@@ -35,7 +35,7 @@ from bastion.core.bucket.agent_archive import MANIFEST, Manifest, Wheel
 from bastion.core.bucket.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
 from bastion.core.errors import NotFound
 from bastion.wiring.roots import open_root
-from tests.e2e.conftest import StorageProcess
+from tests.support.storage_process import StorageProcess
 
 pytestmark = pytest.mark.e2e
 

@@ -18,7 +18,8 @@ from bastion.core.status import packing
 from bastion.emulators.tpu.address import locate
 from bastion.wiring.local import LocalHome, starter_quota
 from bastion.wiring.roots import open_root
-from tests.e2e.conftest import USER, LocalRoot, wait_for
+from tests.support.local_root import USER, LocalRoot
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 
@@ -42,7 +43,7 @@ def emulator(tmp_path: Path) -> Iterator[Path]:
     with (tmp_path / "emulator.log").open("wb") as log:
         program = subprocess.Popen(command, stdout=log, stderr=log)
     try:
-        wait_for(lambda: locate(folder))
+        until(lambda: locate(folder))
         yield folder
     finally:
         program.send_signal(signal.SIGTERM)
@@ -83,12 +84,12 @@ def test_a_job_runs_on_a_slice_where_the_settings_say_and_waits_while_there_are_
                 return ""
             return jobs[0].reason.message if jobs and jobs[0].reason else ""
 
-        wait_for(lambda: keys.DAEMON_SETTINGS in reason())
+        until(lambda: keys.DAEMON_SETTINGS in reason())
         address = locate(emulator)
         assert address is not None
         text = SETTINGS.format(endpoint=address.endpoint, token_file=emulator / "emulator.json")
         store.put(keys.DAEMON_SETTINGS, text.encode(), generation=0)
-        wait_for(lambda: document(keys.complete("hello")).get("result"), 150)
+        until(lambda: document(keys.complete("hello")).get("result"), 150)
         result = document(keys.complete("hello"))["result"]
         assert (result["outcome"], result["exit_code"]) == ("succeeded", 0)
         assert [attempt["zone"] for attempt in result["attempts"]] == ["us-central2-b"]

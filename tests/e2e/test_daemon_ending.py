@@ -12,7 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import StorageProcess, wait_for
+from tests.support.storage_process import StorageProcess
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -95,7 +96,7 @@ def test_a_daemon_between_two_ticks_gives_the_lease_back_and_ends(
 ) -> None:
     started.append(daemon_of(storage.url, tmp_path, leave_seconds=30.0))
     folder = tmp_path / "buckets" / "team" / "end-bastion"
-    wait_for((tmp_path / "between-ticks").exists)
+    until((tmp_path / "between-ticks").exists)
     check_it_ends(started[0])
     assert '"released":true' in (folder / "lease").read_text()
     assert "middle of a tick" not in (tmp_path / "daemon.log").read_text()
@@ -105,7 +106,7 @@ def test_a_daemon_whose_bucket_falls_silent_between_two_ticks_ends(
     tmp_path: Path, storage: StorageProcess, started: list[subprocess.Popen[bytes]]
 ) -> None:
     started.append(daemon_of(storage.url, tmp_path, leave_seconds=30.0))
-    wait_for((tmp_path / "between-ticks").exists)
+    until((tmp_path / "between-ticks").exists)
     storage.pause()
     check_it_ends(started[0])
     assert "the lease was not given back" in (tmp_path / "daemon.log").read_text()

@@ -25,6 +25,7 @@ from bastion.emulators.tpu import EmulatorAddress, locate
 from bastion.emulators.tpu.faults import Faults
 from bastion.emulators.tpu.host import MARKER, HostFolder
 from bastion.processes import ProcessId
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -41,13 +42,6 @@ exec sleep 1000
 """
 
 
-def eventually(condition: Callable[[], bool], *, seconds: float = PATIENCE_SECONDS) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
-
-
 @dataclass
 class Machine:
     """One state folder and whatever emulator serves it."""
@@ -60,7 +54,7 @@ class Machine:
         command = [sys.executable, "-m", "bastion.emulators.tpu", f"--state-dir={self.folder}", *options]
         with (self.folder.parent / "emulator.log").open("ab") as log:
             self.program = subprocess.Popen(command, stdout=log, stderr=log)
-        eventually(lambda: self.address is not None)
+        until(lambda: self.address is not None)
         assert self.address is not None
         return self.address
 
@@ -95,7 +89,7 @@ class Machine:
 
     def settled(self, number: int) -> set[ProcessId]:
         """The hosts' processes once they are so many: a script's `mv` lives a moment longer than its effect."""
-        eventually(lambda: len(self.alive()) == number)
+        until(lambda: len(self.alive()) == number)
         return set(self.alive())
 
     def supervisor(self, host: HostFolder) -> ProcessId:
@@ -179,9 +173,9 @@ def notes(machine: Machine, name: str) -> list[str]:
 def boot(machine: Machine, client: CloudTpuProvisioner, accelerator_type: str = "v4-8", ready: str = "worker") -> int:
     """Creates the node and waits until each host has written `ready`; how many hosts there are."""
     client.create(request(accelerator_type))
-    eventually(is_in(client, GangState.READY))
+    until(is_in(client, GangState.READY))
     hosts = len(machine.hosts())
-    eventually(lambda: len(notes(machine, ready)) == hosts)
+    until(lambda: len(notes(machine, ready)) == hosts)
     return hosts
 
 
@@ -206,7 +200,7 @@ def test_a_slice_comes_up_survives_a_crash_of_the_emulator_and_leaves_nothing_wh
     assert set(machine.alive()) == hosts
 
     client.delete(GangRef(name=NODE))
-    eventually(lambda: look(client) is None)
+    until(lambda: look(client) is None)
     assert machine.alive() == []
     assert list(machine.folder.glob("vms/*")) == []
 
@@ -247,10 +241,10 @@ def test_a_script_that_ends_is_not_started_again_and_its_output_outlives_the_nod
     (host,) = machine.hosts()
     # Output and end come by different ways, so their order is not promised.
     said = ["bastion: startup-script exit status 3", "err", "out"]
-    eventually(lambda: sorted(host.serial_log.read_text().splitlines()) == said)
+    until(lambda: sorted(host.serial_log.read_text().splitlines()) == said)
     assert is_in(client, GangState.READY)()
     client.delete(GangRef(name=NODE))
-    eventually(lambda: look(client) is None)
+    until(lambda: look(client) is None)
     (kept,) = machine.folder.glob("serial/*")
     assert "exit status 3" in kept.read_text()
 
@@ -272,19 +266,17 @@ exec sleep 1000
         assert status is not None
         return status.message
 
-    eventually(lambda: message() == "worker 0: no space left on device:  [2Jinstalling the agent")
+    until(lambda: message() == "worker 0: no space left on device:  [2Jinstalling the agent")
     (state,) = machine.folder.glob("vms/*/0/state")
     (state / "go").touch()
-    eventually(lambda: message() == "")
+    until(lambda: message() == "")
 
 
 def test_a_node_without_a_script_idles(machine: Machine, connect) -> None:
     client = connect(machine.start(), "")
     client.create(request("v4-16"))
-    eventually(is_in(client, GangState.READY))
-    eventually(
-        lambda: ["idles" in path.read_text() for path in machine.folder.glob("vms/*/*/serial.log")] == [True] * 2
-    )
+    until(is_in(client, GangState.READY))
+    until(lambda: ["idles" in path.read_text() for path in machine.folder.glob("vms/*/*/serial.log")] == [True] * 2)
     assert len(machine.alive()) == 2
 
 
@@ -295,14 +287,14 @@ def test_a_host_whose_supervisor_is_killed_is_ended_and_its_node_lost_while_othe
     boot(machine, client, "v4-16")
     first, second = machine.hosts()
     machine.supervisor(first).signal(signal.SIGKILL)
-    eventually(is_in(client, GangState.LOST))
+    until(is_in(client, GangState.LOST))
     status = look(client)
     assert status is not None
     assert "worker 0 of 2 died" in status.message
-    eventually(lambda: processes.marked(MARKER, first.read().vm_id) == [])
-    eventually(lambda: len(processes.marked(MARKER, second.read().vm_id)) == 3)
+    until(lambda: processes.marked(MARKER, first.read().vm_id) == [])
+    until(lambda: len(processes.marked(MARKER, second.read().vm_id)) == 3)
     client.delete(GangRef(name=NODE))
-    eventually(lambda: look(client) is None)
+    until(lambda: look(client) is None)
     assert machine.alive() == []
 
 
@@ -313,11 +305,11 @@ def test_when_emulator_and_supervisors_are_killed_the_next_emulator_sweeps(machi
     machine.crash()
     for supervisor in supervisors:
         supervisor.signal(signal.SIGKILL)
-    eventually(lambda: not any(supervisor.alive for supervisor in supervisors))
+    until(lambda: not any(supervisor.alive for supervisor in supervisors))
     machine.settled(4)  # the scripts and their daemons
     machine.start()
-    eventually(is_in(client, GangState.LOST))
-    eventually(lambda: machine.alive() == [])
+    until(is_in(client, GangState.LOST))
+    until(lambda: machine.alive() == [])
 
 
 def test_hosts_of_a_node_that_the_emulator_forgot_are_swept_at_its_start(machine: Machine, connect) -> None:
@@ -335,7 +327,7 @@ def test_hosts_end_by_themselves_when_their_emulator_has_no_successor(machine: M
     client = connect(machine.start("--orphan-seconds=0.5"), NOTES_ITSELF)
     boot(machine, client, "v4-16")
     machine.crash()
-    eventually(lambda: machine.alive() == [])
+    until(lambda: machine.alive() == [])
 
 
 def test_an_orderly_end_of_the_emulator_ends_every_vm(machine: Machine, connect) -> None:
@@ -361,7 +353,7 @@ def test_what_ignores_sigterm_is_killed_after_the_grace_period(machine: Machine,
     (stubborn,) = machine.vm_ids
     began = time.monotonic()
     client.delete(GangRef(name=NODE))
-    eventually(lambda: look(client) is None)
+    until(lambda: look(client) is None)
     assert time.monotonic() - began > 0.9
     assert processes.marked(MARKER, stubborn) == []
 
@@ -373,7 +365,7 @@ def test_a_node_that_is_long_in_ending_holds_up_nobody_else(machine: Machine, co
         client.delete(GangRef(name=NODE))
         other = connect(locate(machine.folder), "")
         other.create(request(node_id="b-bbbbbbbbbb-1"))
-        eventually(is_in(other, GangState.READY, "b-bbbbbbbbbb-1"))
+        until(is_in(other, GangState.READY, "b-bbbbbbbbbb-1"))
         status = look(client)
         assert status is not None
         assert status.state is GangState.DELETING
@@ -392,12 +384,12 @@ def test_a_preempted_host_hears_of_it_and_is_ended_and_the_node_stays_until_dele
     boot(machine, client)
     (host,) = machine.hosts()
     Faults(machine.folder / "faults").preempt(NODE)
-    eventually(is_in(client, GangState.LOST))
-    eventually(lambda: machine.alive() == [])
+    until(is_in(client, GangState.LOST))
+    until(lambda: machine.alive() == [])
     assert (host.disk / "heard").read_text() == "TRUE"
     assert "PREEMPTED" in look(client).message
     client.delete(GangRef(name=NODE))
-    eventually(lambda: look(client) is None)
+    until(lambda: look(client) is None)
 
 
 @pytest.mark.parametrize("delay", [0.5, 0.0])
@@ -408,8 +400,8 @@ def test_a_creation_that_was_accepted_before_a_crash_goes_on_after_it(machine: M
     machine.crash()
     machine.hosts()
     machine.start()
-    eventually(is_in(client, GangState.READY))
-    eventually(lambda: notes(machine, "worker") == ["0", "1"])
+    until(is_in(client, GangState.READY))
+    until(lambda: notes(machine, "worker") == ["0", "1"])
     assert client.failure(GangRef(name=NODE)) is None
     # Of a first try, nothing is left beside the hosts that count.
     counted = {host.read().vm_id for host in machine.hosts()}
@@ -422,7 +414,7 @@ def test_a_deletion_that_was_accepted_before_a_crash_goes_on_after_it(machine: M
     client.delete(GangRef(name=NODE))
     machine.crash()
     machine.start("--grace-seconds=0.5")
-    eventually(lambda: look(client) is None)
+    until(lambda: look(client) is None)
     assert machine.alive() == []
 
 
@@ -433,7 +425,7 @@ def test_dead_children_of_a_host_are_reaped(machine: Machine, connect) -> None:
     client = connect(machine.start(), script)
     boot(machine, client)
     pid = int(notes(machine, "orphan")[0])
-    eventually(lambda: not Path(f"/proc/{pid}").exists())
+    until(lambda: not Path(f"/proc/{pid}").exists())
 
 
 def test_a_second_emulator_on_the_same_folder_is_refused_in_words(machine: Machine) -> None:
@@ -456,11 +448,11 @@ exec sleep 1000
 """
     client = connect(machine.start(), script)
     client.create(request())
-    eventually(lambda: any((host.disk / "worker").exists() for host in machine.hosts()))
+    until(lambda: any((host.disk / "worker").exists() for host in machine.hosts()))
     (host,) = machine.hosts()
     hidden = ProcessId.of(int((host.disk / "worker").read_text()))
     assert hidden is not None
     assert hidden not in machine.alive()
     client.delete(GangRef(name=NODE))
-    eventually(lambda: look(client) is None)
+    until(lambda: look(client) is None)
     assert not hidden.alive

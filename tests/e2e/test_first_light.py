@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ import pytest
 
 from bastion.processes import marked
 from bastion.wiring.local import LocalHome, down
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 BASTION = [sys.executable, "-m", "bastion.cli.main"]
@@ -72,13 +73,6 @@ class User:
         draft = self.home / f"{name}.json"
         draft.write_text(ANCESTOR % (name, command, "somebody"))
         shutil.copy(draft, self.root / "jobs" / "active" / name)
-
-
-def until(done: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < deadline, f"not done within {seconds} s"
-        time.sleep(0.1)
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,27 +12,20 @@ import pytest
 
 from bastion.core.bucket import keys
 from bastion.core.errors import NotFound
-from bastion.core.model import job_spec
-from bastion.core.model.job_spec import JobOptions
 from bastion.ports import ObjectStore
 from bastion.wiring.daemon import JOB_DISK_VARIABLE
 from bastion.wiring.local import LocalHome, down, up
 from bastion.wiring.local_disk import disk_usage
 from bastion.wiring.roots import open_root
 from tests.support.full_disk import fill, small_disk
+from tests.support.job_specs import new_spec
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 # Takes what there is, does not mind that nothing is left, and waits for more.
 FILLS_THE_DISK = 'i=0; while :; do i=$((i+1)); head -c 5000000 /dev/zero > "$i" || sleep 0.2; done'
 PATIENCE_SECONDS = 90.0
-
-
-def eventually(condition: Callable[[], object]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.05)
 
 
 class Local:
@@ -43,10 +36,15 @@ class Local:
         self.store: ObjectStore = open_root(up(self.home, user="ann", say=lambda _: None).url)
 
     def submit(self, name: str, command: str, *, instance_type: str = "") -> None:
-        spec = job_spec.new(
-            name=name, bastion="local-bastion", command=command, user_id="ann", project_id="default", now=time.time(),
-            options=JobOptions(instance_type=instance_type),
-        )  # fmt: skip
+        spec = new_spec(
+            name,
+            bastion="local-bastion",
+            command=command,
+            user_id="ann",
+            project_id="default",
+            now=time.time(),
+            instance_type=instance_type,
+        )
         self.store.put(keys.active(name), spec.to_bytes(), generation=0)
 
     def document(self, key: str) -> dict[str, Any]:
@@ -59,7 +57,7 @@ class Local:
 
     def result(self, name: str) -> dict[str, Any]:
         """How a job ended; waits for it."""
-        eventually(lambda: self.document(keys.complete(name)))
+        until(lambda: self.document(keys.complete(name)))
         found = self.document(keys.complete(name))["result"]
         assert isinstance(found, dict)
         return found
@@ -101,7 +99,7 @@ def test_a_job_over_its_limit_ends_as_its_users_failure_and_leaves_nothing(local
     assert "the limit is 20.0 MiB" in result["message"]
     assert any("job greedy was told to end" in alarm for alarm in local.status["alarms"])
     assert local.result("honest")["outcome"] == "succeeded"
-    eventually(lambda: local.job_bytes() < 1_000_000)
+    until(lambda: local.job_bytes() < 1_000_000)
 
 
 @pytest.mark.parametrize("local", [200], indirect=True)
@@ -113,7 +111,7 @@ def test_a_job_that_fills_the_disk_ends_and_others_start_and_end_beside_it(local
     assert "DiskLimit: no space left on device" in result["message"]
     assert any("job filler was told to end" in alarm for alarm in local.status["alarms"])
     assert local.result("honest")["outcome"] == "succeeded"
-    eventually(lambda: local.job_bytes() < 1_000_000)
+    until(lambda: local.job_bytes() < 1_000_000)
 
 
 @pytest.mark.parametrize("local", [200], indirect=True)
@@ -121,21 +119,21 @@ def test_on_a_disk_that_somebody_else_fills_jobs_end_and_are_cancelled(local: Lo
     local.submit("quick", "sleep 4; exit 7")
     local.submit("slow", "exec sleep 600")
     for name in ("quick", "slow"):
-        eventually(lambda name=name: local.entry(name).get("phase") == "running")
+        until(lambda name=name: local.entry(name).get("phase") == "running")
     # The reserve is filled when the daemon first looks; a disk that was never seen with room has none.
-    eventually(lambda: (local.home.buckets_dir / "permanent" / ".objects" / "reserve").exists())
+    until(lambda: (local.home.buckets_dir / "permanent" / ".objects" / "reserve").exists())
     filler = fill(local.home.path.parent)
     assert local.result("quick")["exit_code"] == 7
     local.store.put(keys.user_state("slow"), b'{"status": "CANCELLING"}', generation=0)
     assert local.result("slow")["outcome"] == "cancelled"
-    eventually(lambda: any("no job uses much" in alarm for alarm in local.status["alarms"]))
+    until(lambda: any("no job uses much" in alarm for alarm in local.status["alarms"]))
     filler.unlink()
 
 
 @pytest.mark.parametrize("local", [64], indirect=True)
 def test_a_slice_that_has_no_room_to_come_up_says_so(local: Local) -> None:
     local.submit("wide", "true", instance_type="tpu-v4-8")
-    eventually(lambda: "no space left on device" in local.entry("wide").get("host_problem", ""))
+    until(lambda: "no space left on device" in local.entry("wide").get("host_problem", ""))
     assert " of 64 MiB are free" in local.entry("wide")["host_problem"]
     local.store.put(keys.user_state("wide"), b'{"status": "CANCELLING"}', generation=0)
     assert local.result("wide")["outcome"] == "cancelled"

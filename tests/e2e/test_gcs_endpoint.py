@@ -21,7 +21,7 @@ from bastion.emulators.gcs.fault_rules import parse_flag
 from bastion.emulators.gcs.faults import Faults
 from bastion.emulators.gcs.server import StorageEndpoint
 from bastion.emulators.state_folder import EmulatorRunning
-from tests.e2e.conftest import wait_for
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.e2e
 
@@ -57,7 +57,7 @@ def _located(folder: Path, process: subprocess.Popen[bytes]) -> StorageAddress:
         address = locate(folder)
         return address is not None and address.process.pid == process.pid
 
-    wait_for(ready)
+    until(ready)
     address = locate(folder)
     assert address is not None
     return address
@@ -196,4 +196,4 @@ def test_what_other_writers_leave_behind_goes_while_the_endpoint_runs(
         # Not before: it would take what a writer is about to need.
         monkeypatch.setattr("bastion.emulators.gcs.buckets._ORPHAN_NS", 0)
         attributes = tmp_path / "lake" / ".objects" / "attributes"
-        wait_for(lambda: len(list(attributes.iterdir())) == 1)
+        until(lambda: len(list(attributes.iterdir())) == 1)

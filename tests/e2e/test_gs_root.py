@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.conftest import wait_for
 from tests.support.storage_machine import StorageMachine
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 ROOT = "gs://team/e2e-bastion"
@@ -96,7 +96,7 @@ def test_following_cancelling_listing_and_asking_why_work_on_gs(machine: Storage
     )
     assert follower.stdout is not None
     assert "begun" in follower.stdout.readline()
-    wait_for(lambda: '"running"' in machine.bastion("list", "--output=json").stdout)
+    until(lambda: '"running"' in machine.bastion("list", "--output=json").stdout)
     assert machine.bastion("why", "long").returncode == 0
     cancelled = machine.bastion("cancel", "long", "--wait")
     assert follower.wait(60) == 0

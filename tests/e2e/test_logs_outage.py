@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.storage import Client as StorageClient
 
+from bastion.adapters.forwarding_store import ForwardingStore
 from bastion.adapters.gcs.client import prepared
 from bastion.adapters.gcs.retry import Patience
 from bastion.adapters.gcs.store import GcsStore
 from bastion.client import Client, Ended, Followed, Logged, Noted, follow
-from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.instants import to_rfc3339
@@ -21,38 +21,32 @@ from bastion.ports import ObjectStore, StoredObject
 from bastion.testing.cluster import ROOT, Cluster
 from bastion.testing.scripted_hosts import runs_for
 from bastion.wiring.roots import Root, open_root
-from tests.e2e.conftest import StorageProcess
+from tests.support.storage_process import StorageProcess
+from tests.support.store_calls import T
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 SEGMENTS = 30
 
 
-class LogsElsewhere:
+class LogsElsewhere(ForwardingStore):
     """A simulated bastion's store whose logs lie in another one; for reading only."""
 
     def __init__(self, memory: ObjectStore, logs: ObjectStore) -> None:
-        self._memory, self._logs = memory, logs
+        super().__init__(memory)
+        self._logs = ForwardingStore(logs)
 
-    def _of(self, key: str) -> ObjectStore:
-        return self._logs if key.startswith("logs/") else self._memory
-
-    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
-        return self._of(key).get(key, start=start, max_bytes=max_bytes)
+    def get(self, key: str, **range_: int) -> StoredObject:
+        return self._logs.get(key, **range_) if key.startswith("logs/") else super().get(key, **range_)
 
     def head(self, key: str) -> ObjectMeta | None:
-        return self._of(key).head(key)
+        return self._logs.head(key) if key.startswith("logs/") else super().head(key)
 
-    def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
-        return self._of(prefix).list(prefix, start_after=start_after, end_before=end_before)
+    def list(self, prefix: str, **bounds: str) -> Iterator[ObjectMeta]:
+        return self._logs.list(prefix, **bounds) if prefix.startswith("logs/") else super().list(prefix, **bounds)
 
-    def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        raise AssertionError(f"a follower wrote {key}")
-
-    def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        raise AssertionError(f"a follower wrote {key}")
-
-    def delete(self, key: str, *, generation: int) -> None:
-        raise AssertionError(f"a follower deleted {key}")
+    def _call(self, method: str, key: str, call: Callable[[], T]) -> T:
+        assert method in {"get", "head", "list"}, f"a follower did a {method} of {key}"
+        return call()
 
 
 class Follower:

@@ -19,11 +19,12 @@ import pytest
 from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.errors import NotFound, PreconditionFailed
-from tests.e2e.conftest import USER, LocalRoot, wait_for
+from tests.support.local_root import USER, LocalRoot
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.e2e
 LIMITED = str(Path(__file__).with_name("limited_daemon.py"))
-SECONDS = float(os.environ.get("BASTION_ATTACK_SECONDS", "60"))
+SECONDS = float(os.environ.get("BASTION_ATTACK_SECONDS", "30"))
 ATTACKS = {"specs", "log", "reports", "lease"}
 CHOSEN = {chosen} if (chosen := os.environ.get("BASTION_ATTACK")) else ATTACKS
 SPECS = 1600
@@ -111,13 +112,13 @@ def test_a_strangers_job_runs_and_ends_beside_four_attacks_on_the_daemons_memory
     began = time.monotonic()
     gate = tmp_path / "gate"
     root.submit("honest", f"until [ -e {gate} ]; do sleep 0.1; done; exit 3")
-    wait_for(lambda: daemon.poll() is not None or root.store.head(keys.state("honest")), 150)
+    until(lambda: daemon.poll() is not None or root.store.head(keys.state("honest")), 150)
     state = document(root, keys.state("honest"))
     assert daemon.poll() is None and state is not None, (root.home.path / "daemons.log").read_text()[-3000:]
     # Of 5a49ae8, too, whose records lie at the top.
     record = state if "uid" in state else state["metadata"]["record"]  # type: ignore[index]
     run = f"{record['uid']}-1"  # type: ignore[index]
-    wait_for(lambda: root.store.head(keys.report(run, 0)), 60)
+    until(lambda: root.store.head(keys.report(run, 0)), 60)
     attack_the_run(root, run)
     again = 0
     while time.monotonic() - began < SECONDS:
@@ -127,13 +128,13 @@ def test_a_strangers_job_runs_and_ends_beside_four_attacks_on_the_daemons_memory
                 attack(root)
             attack_the_run(root, run)
         root.submit(f"also-{again}", "true")
-        wait_for(lambda name=f"also-{again}": root.store.head(keys.complete(name)), 300)  # type: ignore[misc]
+        until(lambda name=f"also-{again}": root.store.head(keys.complete(name)), 300)  # type: ignore[misc]
         time.sleep(5)
     if "specs" in CHOSEN:
         for prefix in (keys.JOBS_STATES, keys.JOBS_INVALID):
-            wait_for(lambda prefix=prefix: len(list(root.store.list(prefix))) >= SPECS // 2, 120)  # type: ignore[misc]
+            until(lambda prefix=prefix: len(list(root.store.list(prefix))) >= SPECS // 2, 120)  # type: ignore[misc]
     gate.touch()
-    wait_for(lambda: daemon.poll() is not None or root.store.head(keys.complete("honest")), 60)
+    until(lambda: daemon.poll() is not None or root.store.head(keys.complete("honest")), 60)
     result = document(root, keys.complete("honest"))
     assert result is not None
     assert (result["result"]["outcome"], result["result"]["exit_code"]) == ("failed", 3)  # type: ignore[index]

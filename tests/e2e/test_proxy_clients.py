@@ -18,9 +18,9 @@ from bastion.emulators.gcs.api import handler
 from bastion.emulators.gcs.buckets import Buckets
 from bastion.emulators.gcs.uploads import Uploads
 from bastion.net.http1 import HttpServer
-from tests.e2e.conftest import wait_for
 from tests.e2e.proxied_session import MARK
 from tests.support.gsutil_session import Gsutil, session
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -69,7 +69,7 @@ class Proxied:
             self.proxy = subprocess.Popen(
                 [*BASTION, "proxy", "run"], env=self.proxy_environment, stdout=subprocess.PIPE, stderr=log
             )
-        wait_for(lambda: self.proxy.poll() is not None or (certificates / "mitmproxy-ca-cert.pem").exists())
+        until(lambda: self.proxy.poll() is not None or (certificates / "mitmproxy-ca-cert.pem").exists())
         assert self.proxy.poll() is None, self.log.read_text()
         assert self.proxy.stdout is not None
         told = [self.proxy.stdout.readline().decode() for _ in range(11)]

@@ -22,7 +22,9 @@ from bastion.core.errors import NotFound, PreconditionFailed, StoreUnavailable
 from bastion.ports import ObjectStore
 from bastion.wiring.local import LocalHome, down, starter_quota
 from bastion.wiring.roots import open_root
-from tests.e2e.conftest import USER, LocalRoot, StorageProcess, wait_for
+from tests.support.local_root import USER, LocalRoot
+from tests.support.storage_process import StorageProcess
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.e2e
 SECONDS = float(os.environ.get("BASTION_KILL_SECONDS", "15"))
@@ -193,10 +195,10 @@ def test_whatever_was_acknowledged_is_there_after_kills_at_random(
         f"{len(seen.created)} objects, {sum(seen.increments)} increments, {sum(seen.unknown)} of unknown outcome"
     )
     check_objects(root.store, seen)
-    wait_for(lambda: all(result(root, name) is not None for name in seen.jobs), 120)
+    until(lambda: all(result(root, name) is not None for name in seen.jobs), 120)
     check_jobs(root, seen, witness)
     # A request of a host that was ended may reach the endpoint after the run was put away; the daemon sweeps that.
-    wait_for(lambda: not left(root), 120)
+    until(lambda: not left(root), 120)
 
 
 def left(root: LocalRoot) -> list[str]:

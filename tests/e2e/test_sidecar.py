@@ -11,8 +11,8 @@ import pytest
 
 from bastion import processes
 from bastion.adapters.kms import keyring
-from tests.e2e.conftest import wait_for
 from tests.support.storage_machine import BASTION, StorageMachine
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(450)]
 
@@ -96,7 +96,7 @@ def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Machine]:
 def test_what_a_job_stores_is_ciphertext_though_its_proxy_is_killed_in_the_middle(machine: Machine) -> None:
     job = machine.launch("train", f"SECRET = {SECRET!r}\n{PROGRAM}")
     try:
-        wait_for(lambda: all((machine.lake / "ckpt" / host / "large").exists() for host in "01"), 180)
+        until(lambda: all((machine.lake / "ckpt" / host / "large").exists() for host in "01"), 180)
         first, second = machine.proxies().values()
         assert min(len(first), len(second)) >= 2
         # Of one host the process that was started, of the other one that serves: then all end.
@@ -122,7 +122,7 @@ def test_what_a_job_stores_is_ciphertext_though_its_proxy_is_killed_in_the_middl
     assert said.stderr.count("ready on 127.100.") >= 4
     assert SECRET not in said.stderr
     assert "ready on" not in machine.bastion("logs", "train").stderr
-    wait_for(lambda: machine.proxies() == {})
+    until(lambda: machine.proxies() == {})
 
 
 def test_a_key_that_cannot_be_used_is_the_users_failure_and_nothing_is_stored(machine: Machine, tmp_path: Path) -> None:

@@ -14,12 +14,12 @@ import pytest
 from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.protocol import HostPhase, Report
 from bastion.core.errors import NotFound
-from bastion.core.model import job_spec
-from bastion.core.model.job_spec import JobOptions
 from bastion.emulators.tpu.address import locate
 from bastion.emulators.tpu.faults import Faults
 from bastion.wiring.local import LocalHome, down
-from tests.e2e.conftest import USER, LocalRoot, wait_for
+from tests.support.job_specs import new_spec
+from tests.support.local_root import USER, LocalRoot
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
@@ -32,7 +32,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalHome]:
     command = [sys.executable, "-m", "bastion.cli.main", "emulator", "tpu", f"--state_dir={home.emulator_dir}"]
     with (home.run_dir / "emulator.log").open("wb") as log:
         emulator = subprocess.Popen([*command, "--notice_seconds=60"], stdout=log, stderr=log)
-    wait_for(lambda: locate(home.emulator_dir))
+    until(lambda: locate(home.emulator_dir))
     yield home
     down(home, say=lambda _: None)
     emulator.wait(60)
@@ -43,10 +43,16 @@ class Job:
 
     def __init__(self, root: LocalRoot, name: str, command: str, *, instance_type: str, max_tries: int = 1) -> None:
         self.name, self.store = name, root.store
-        spec = job_spec.new(
-            name=name, bastion="e2e-bastion", command=command, user_id=USER, project_id="default", now=time.time(),
-            options=JobOptions(instance_type=instance_type, max_tries=max_tries),
-        )  # fmt: skip
+        spec = new_spec(
+            name,
+            bastion="e2e-bastion",
+            command=command,
+            user_id=USER,
+            project_id="default",
+            now=time.time(),
+            instance_type=instance_type,
+            max_tries=max_tries,
+        )
         self.store.put(keys.active(name), spec.to_bytes(), generation=0)
 
     def result(self) -> dict | None:  # type: ignore[type-arg]
@@ -93,13 +99,13 @@ def test_a_command_that_fails_on_one_host_runs_again_on_all_of_them_in_place(
         '[ "$BASTION_HOST_INDEX" = 2 ] && while [ $(ls $there | wc -l) -lt 4 ]; do sleep 0.1; done && exit 5; sleep 600'
     )
     job = Job(root, "again", command, instance_type="tpu-v4-32", max_tries=2)
-    wait_for(job.runs, 60)
+    until(job.runs, 60)
     (run,) = job.runs()
     claim = root.store.head(keys.claim(run))
-    wait_for(lambda: (report := job.report(run, 2)) is not None and report.try_number == 2, 60)
+    until(lambda: (report := job.report(run, 2)) is not None and report.try_number == 2, 60)
     again = root.store.head(keys.claim(run))
     go.touch()  # not before: with the job its claim goes, and its reports
-    wait_for(job.result, 60)
+    until(job.result, 60)
     result = job.result()
     assert result is not None
     assert (result["outcome"], result["exit_code"]) == ("succeeded", 0)
@@ -122,7 +128,7 @@ def test_a_host_that_the_cloud_takes_away_lets_its_command_save_and_says_why(
     root.start_daemon()
     command = "trap 'cat \"$BASTION_PREEMPT_FILE\"; echo saved; exit 1' TERM; echo up; while :; do sleep 0.1; done"
     job = Job(root, kind, command, instance_type="tpu-v4-16")
-    wait_for(lambda: job.runs() and all("up" in job.output(job.runs()[0], host) for host in (0, 1)), 60)
+    until(lambda: job.runs() and all("up" in job.output(job.runs()[0], host) for host in (0, 1)), 60)
     (run,) = job.runs()
     faults = Faults(root.home.emulator_dir / "faults")
     getattr(faults, kind)(keys.gang(run))
@@ -135,13 +141,13 @@ def test_a_host_that_the_cloud_takes_away_lets_its_command_save_and_says_why(
                 seen[host] = report
         return len(seen) == 2
 
-    wait_for(both_said_why)
+    until(both_said_why)
     assert {(report.phase, report.error) for report in seen.values()} == {(HostPhase.STOPPED, error)}
     for host in (0, 1):
         assert job.output(run, host)[-2:] == [seen[host].message, "saved"]
-    wait_for(lambda: error in job.history())
+    until(lambda: error in job.history())
     root.store.put(keys.user_state(kind), b'{"status": "CANCELLING"}', generation=0)
-    wait_for(job.result, 60)
+    until(job.result, 60)
     result = job.result()
     assert result is not None
     assert result["outcome"] == "cancelled"

@@ -12,11 +12,11 @@ import pytest
 
 from bastion.core.bucket import keys, outputs
 from bastion.core.errors import NotFound
-from bastion.core.model import job_spec
-from bastion.core.model.job_spec import JobOptions
 from bastion.emulators.tpu.faults import Faults
 from bastion.ports import ObjectStore
-from tests.e2e.conftest import USER, LocalRoot, wait_for
+from tests.support.job_specs import new_spec
+from tests.support.local_root import USER, LocalRoot
+from tests.support.waiting import until
 
 pytest.importorskip("jax")
 pytest.importorskip("orbax.checkpoint")
@@ -36,14 +36,16 @@ class Training:
             f'if [ "$BASTION_ATTEMPT" -le {slow_attempts} ]; then set -- --save_every=2 --pace=0.3; '
             f'else set -- --save_every=10; fi; exec python3 {EXAMPLE} --steps={STEPS} "$@"'
         )
-        spec = job_spec.new(
-            name=name,
+        spec = new_spec(
+            name,
             bastion="e2e-bastion",
+            command=command,
             user_id=USER,
             project_id="default",
             now=time.time(),
-            command=command,
-            options=JobOptions(instance_type="tpu-v4-16", output_dir="out", output_sync="worker0"),
+            instance_type="tpu-v4-16",
+            output_dir="out",
+            output_sync="worker0",
         )
         self.store.put(keys.active(name), spec.to_bytes(), generation=0)
 
@@ -120,14 +122,8 @@ def set_quota(store: ObjectStore, text: str) -> None:
 
 
 def owner_needs_it(store: ObjectStore) -> None:
-    spec = job_spec.new(
-        name="owner",
-        bastion="e2e-bastion",
-        user_id=USER,
-        project_id="owner",
-        now=time.time(),
-        command="true",
-        options=JobOptions(instance_type="tpu-v4-16"),
+    spec = new_spec(
+        "owner", bastion="e2e-bastion", user_id=USER, project_id="owner", now=time.time(), instance_type="tpu-v4-16"
     )
     store.put(keys.active("owner"), spec.to_bytes(), generation=0)
 
@@ -140,14 +136,14 @@ def test_a_training_that_is_pre_empted_three_times_ends_like_one_that_never_was(
     faults = Faults(root.home.emulator_dir / "faults")
     root.start_daemon()
     undisturbed = Training(root, "undisturbed")
-    wait_for(undisturbed.result, 200)
+    until(undisturbed.result, 200)
     training = Training(root, "train", slow_attempts=3)
 
     def stored_more_in(number: int) -> str:
         """Waits until that run has stored checkpoints of its own."""
-        wait_for(lambda: len(training.runs()) == number and training.began_at(training.runs()[-1]) is not None, 200)
+        until(lambda: len(training.runs()) == number and training.began_at(training.runs()[-1]) is not None, 200)
         run = training.runs()[-1]
-        wait_for(lambda: [m for m in training.manifests() if m.run == run and checkpoints_in(m)], 200)
+        until(lambda: [m for m in training.manifests() if m.run == run and checkpoints_in(m)], 200)
         return run
 
     runs = [stored_more_in(1)]
@@ -156,7 +152,7 @@ def test_a_training_that_is_pre_empted_three_times_ends_like_one_that_never_was(
     faults.crash(keys.gang(runs[1]), worker=1)
     runs.append(stored_more_in(3))
     owner_needs_it(root.store)
-    wait_for(training.result, 200)
+    until(training.result, 200)
 
     result, expected = training.result(), undisturbed.result()
     assert result is not None
@@ -210,17 +206,18 @@ def test_hosts_that_write_one_checkpoint_together_find_it_under_the_output_url(
     root.start_daemon()
     program = tmp_path / "shared.py"
     program.write_text(SHARED)
-    spec = job_spec.new(
-        name="shared",
+    spec = new_spec(
+        "shared",
         bastion="e2e-bastion",
+        command=f"python3 {program}",
         user_id=USER,
         project_id="default",
         now=time.time(),
-        command=f"python3 {program}",
-        options=JobOptions(instance_type="tpu-v4-16", max_tries=2),
+        instance_type="tpu-v4-16",
+        max_tries=2,
     )
     root.store.put(keys.active("shared"), spec.to_bytes(), generation=0)
-    wait_for(lambda: root.store.head(keys.complete("shared")), 300)
+    until(lambda: root.store.head(keys.complete("shared")), 300)
     result = json.loads(root.store.get(keys.complete("shared")).data)["result"]
     segments = [meta.key for meta in root.store.list(keys.worker_logs("shared"))]
     text = "".join(root.store.get(key).data.decode() for key in segments)

@@ -9,8 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -26,6 +25,7 @@ from bastion.core.errors import NotFound
 from bastion.core.model.gangs import GangRef, GangRequest, GangState
 from bastion.processes import ProcessId
 from bastion.wiring.roots import open_root
+from tests.support.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 
@@ -108,13 +108,6 @@ class Bastion:
         self.hosts.delete(GangRef(name=NODE))
         until(lambda: not self.hosts.list())
         assert self.command_processes() == []
-
-
-def until(condition: Callable[[], object], seconds: float = 60.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")

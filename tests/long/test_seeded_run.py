@@ -1,6 +1,6 @@
 """Many jobs on emulated slices with everything going wrong that an emulator can do, and the daemon killed at random.
 
-`make test` runs 40 jobs, `make long` 500 ($BASTION_LONG_JOBS). $BASTION_LONG_SEED decides what the jobs do and which
+`make test` runs 25 jobs, `make long` 500 ($BASTION_LONG_JOBS). $BASTION_LONG_SEED decides what the jobs do and which
 names the faults hit; which names there are depends on instants, so real runs are never quite repeatable. With
 $BASTION_LONG_DIR everything stays there for a look at what happened.
 """
@@ -25,8 +25,6 @@ import pytest
 from bastion.core import documents
 from bastion.core.bucket import keys
 from bastion.core.errors import PreconditionFailed
-from bastion.core.model import job_spec
-from bastion.core.model.job_spec import JobOptions
 from bastion.emulators.tpu.address import locate
 from bastion.emulators.tpu.fault_plan import FaultPlan, parse_rates
 from bastion.emulators.tpu.faults import Faults
@@ -36,14 +34,15 @@ from bastion.wiring.local import LocalHome, down
 from bastion.wiring.roots import open_root
 from tests.long import checks
 from tests.long.workload import LongJob, draw_jobs
+from tests.support.job_specs import new_spec
 
-JOBS = int(os.environ.get("BASTION_LONG_JOBS", "40"))
+JOBS = int(os.environ.get("BASTION_LONG_JOBS", "25"))
 SEED = int(os.environ.get("BASTION_LONG_SEED", "1"))
 KEPT = os.environ.get("BASTION_LONG_DIR", "")
 # Of one-host slices, and so of hosts; by tier: reserved, on demand, spot.
 TIERS = (16, 16, 32) if JOBS > 100 else (4, 4, 8)
 UNITS_OF_A_HOST = 8
-# 40 jobs take about 40 s on two idle cores.
+# 25 jobs take about 30 s on two idle cores.
 LIMIT_SECONDS = 900.0 if JOBS > 100 else 480.0
 # With few jobs so often that a run without any lost host does not come about.
 TAKEN = ("preempt:0.15", "maintenance:0.05") if JOBS > 100 else ("preempt:0.3", "maintenance:0.25")
@@ -147,14 +146,16 @@ class LongRun:
             self._daemon.wait()
 
     def submit(self, job: LongJob) -> None:
-        spec = job_spec.new(
-            name=job.name,
+        spec = new_spec(
+            job.name,
             bastion="long-bastion",
             command=job.command(self.witness),
             user_id=USERS[job.project],
             project_id=job.project,
             now=time.time(),
-            options=JobOptions(instance_type=job.instance_type, num_replicas=job.num_replicas, max_tries=job.tries),
+            instance_type=job.instance_type,
+            num_replicas=job.num_replicas,
+            max_tries=job.tries,
         )
         self.store.put(keys.active(job.name), spec.to_bytes(), generation=0)
 

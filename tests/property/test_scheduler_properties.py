@@ -149,7 +149,7 @@ def test_where_nobody_passes_only_the_jobs_in_front_start(snapshot: Snapshot) ->
         for job in line:
             decision = decided[job.name]
             if decision.verdict is Verdict.START:
-                assert not waits or job.promised or "the room ordered for it" in decision.message
+                assert not waits or job.promised or "the capacity reserved for it is free" in decision.message
             elif code(decision) not in (ReasonCode.HELD, ReasonCode.EXCEEDS_POOL, ReasonCode.EXCEEDS_PROJECT_MAX):
                 if waits and code(decision) is not ReasonCode.WAITING_FOR_PREEMPTED:
                     assert (

@@ -36,8 +36,9 @@ def start_anew(cluster: Cluster, sha256: str) -> None:
     cluster.restart_daemon()
 
 
-def test_an_attempt_keeps_the_agent_it_began_with_when_another_version_of_the_daemon_takes_over() -> None:
-    cluster = Cluster()
+def test_an_attempt_keeps_the_agent_it_began_with_when_another_version_of_the_daemon_takes_over(
+    cluster: Cluster,
+) -> None:
     start_anew(cluster, OLD)
     cluster.submit("job-a", resources={"v4": 32}, instance_type="tpu-v4-32")
     cluster.hosts.scripts["job-a"] = runs_for(300, code=0)
@@ -53,9 +54,9 @@ def test_an_attempt_keeps_the_agent_it_began_with_when_another_version_of_the_da
 
 
 def test_a_creation_that_is_asked_for_again_by_another_daemon_names_the_same_agent(
+    cluster: Cluster,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    cluster = Cluster()
     start_anew(cluster, OLD)
     cluster.submit("job-a", resources={"v4": 32}, instance_type="tpu-v4-32")
 
@@ -70,8 +71,7 @@ def test_a_creation_that_is_asked_for_again_by_another_daemon_names_the_same_age
     assert agents_asked_for(cluster) == [OLD]
 
 
-def test_jobs_on_slices_wait_for_the_agent_and_others_do_not() -> None:
-    cluster = Cluster()
+def test_jobs_on_slices_wait_for_the_agent_and_others_do_not(cluster: Cluster) -> None:
     later: list[Callable[[], None]] = []
     cluster.agents = agents(cluster, OLD, later)
     cluster.restart_daemon()
@@ -88,8 +88,7 @@ def test_jobs_on_slices_wait_for_the_agent_and_others_do_not() -> None:
     assert agents_asked_for(cluster) == [OLD]
 
 
-def test_a_daemon_with_nothing_to_start_uploads_nothing() -> None:
-    cluster = Cluster()
+def test_a_daemon_with_nothing_to_start_uploads_nothing(cluster: Cluster) -> None:
     start_anew(cluster, OLD)
     for _ in range(5):
         cluster.step()

@@ -16,8 +16,7 @@ from tests.support.foreign_changes import overwrite
 
 
 @pytest.mark.parametrize("claim", [b"", b"{", b'{"run": "x"}', b"null"])
-def test_an_unreadable_claim_does_not_hold_its_slice_for_ever(claim: bytes) -> None:
-    cluster = Cluster()
+def test_an_unreadable_claim_does_not_hold_its_slice_for_ever(cluster: Cluster, claim: bytes) -> None:
     cluster.slices.ready_seconds = 3.0
     uid = cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.slices.list())
@@ -29,8 +28,7 @@ def test_an_unreadable_claim_does_not_hold_its_slice_for_ever(claim: bytes) -> N
     assert not [b for b in cluster.hosts.began if b.run == f"{uid}-1"]
 
 
-def test_an_order_overwritten_with_garbage_is_written_again() -> None:
-    cluster = Cluster()
+def test_an_order_overwritten_with_garbage_is_written_again(cluster: Cluster) -> None:
     cluster.slices.ready_seconds = 5.0
     uid = cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.slices.list())
@@ -42,8 +40,7 @@ def test_an_order_overwritten_with_garbage_is_written_again() -> None:
     assert cluster.hosts.live("job") == [f"{uid}-1"]
 
 
-def test_a_runs_order_goes_before_its_claim_so_that_a_late_host_finds_nothing_to_run() -> None:
-    cluster = Cluster()
+def test_a_runs_order_goes_before_its_claim_so_that_a_late_host_finds_nothing_to_run(cluster: Cluster) -> None:
     deleted: list[str] = []
     delete = cluster.store.delete
 
@@ -59,8 +56,7 @@ def test_a_runs_order_goes_before_its_claim_so_that_a_late_host_finds_nothing_to
     assert deleted.index(keys.order(f"{uid}-1")) < deleted.index(keys.claim(f"{uid}-1"))
 
 
-def test_a_gang_whose_hosts_are_up_and_never_pass_the_gate_is_given_up() -> None:
-    cluster = Cluster()
+def test_a_gang_whose_hosts_are_up_and_never_pass_the_gate_is_given_up(cluster: Cluster) -> None:
     cluster.hosts.stuck = {("job", 0), ("job", 1)}  # they report that they wait, and beat
     cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.slices.created)
@@ -91,8 +87,7 @@ def test_a_waiting_job_updated_to_a_larger_size_is_not_started_by_the_decision_o
 # -- hosts ------------------------------------------------------------------------------------------------------
 
 
-def test_a_host_that_reported_once_and_never_beat_is_lost_like_any_other() -> None:
-    cluster = Cluster()
+def test_a_host_that_reported_once_and_never_beat_is_lost_like_any_other(cluster: Cluster) -> None:
     cluster.hosts.mute.add(("job", 1))
     cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.hosts.live("job"))
@@ -100,8 +95,7 @@ def test_a_host_that_reported_once_and_never_beat_is_lost_like_any_other() -> No
     assert any("worker 1 sent no heartbeat for" in line for line in cluster.history("job"))
 
 
-def test_a_job_on_another_bastion_host_that_claimed_and_never_beat_starts_anew_in_time() -> None:
-    cluster = Cluster()
+def test_a_job_on_another_bastion_host_that_claimed_and_never_beat_starts_anew_in_time(cluster: Cluster) -> None:
     cluster.hosts.mute.add(("job", 0))
     uid = cluster.submit("job")
     cluster.run_until(lambda: cluster.hosts.live("job"))
@@ -135,8 +129,7 @@ def test_a_flood_of_cleanup_commands_does_not_run_all_at_once() -> None:
 # -- two daemons ------------------------------------------------------------------------------------------------
 
 
-def test_a_daemon_whose_lease_runs_out_within_a_tick_stops_acting_in_it() -> None:
-    cluster = Cluster()
+def test_a_daemon_whose_lease_runs_out_within_a_tick_stops_acting_in_it(cluster: Cluster) -> None:
     slow = CountingStore(cluster.store)
     put = slow.put
 
@@ -158,8 +151,7 @@ def test_a_daemon_whose_lease_runs_out_within_a_tick_stops_acting_in_it() -> Non
     assert len(cluster.listed(keys.JOBS_STATES)) == 100
 
 
-def test_a_report_missing_in_one_listing_ends_no_job_that_has_run_for_long() -> None:
-    cluster = Cluster()
+def test_a_report_missing_in_one_listing_ends_no_job_that_has_run_for_long(cluster: Cluster) -> None:
     uid = cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.hosts.live("job"))
     for _ in range(200):
@@ -182,8 +174,7 @@ def test_a_report_missing_in_one_listing_ends_no_job_that_has_run_for_long() -> 
     assert cluster.hosts.live("job") == [f"{uid}-1"]
 
 
-def test_a_half_written_wish_is_not_dropped_until_it_has_been_still() -> None:
-    cluster = Cluster()
+def test_a_half_written_wish_is_not_dropped_until_it_has_been_still(cluster: Cluster) -> None:
     cluster.submit("job")
     cluster.run_until(lambda: cluster.hosts.live("job"))
     cluster.store.put(keys.user_state("job"), b'{"status": "CANC', generation=0)
@@ -194,8 +185,7 @@ def test_a_half_written_wish_is_not_dropped_until_it_has_been_still() -> None:
     assert (cluster.result("job") or {})["outcome"] == "cancelled"
 
 
-def test_a_decision_that_takes_longer_than_the_lease_is_carried_out_if_nobody_else_acted() -> None:
-    cluster = Cluster()
+def test_a_decision_that_takes_longer_than_the_lease_is_carried_out_if_nobody_else_acted(cluster: Cluster) -> None:
     slow = CountingStore(cluster.store)
     listing = slow.list
 

@@ -109,8 +109,7 @@ def test_what_is_saved_when_told_to_stop_counts_as_saved() -> None:
     assert attempt.checkpointed_at == pytest.approx(attempt.ended_at, abs=30)
 
 
-def test_what_a_later_try_saves_counts_from_its_own_beginning() -> None:
-    cluster = Cluster()
+def test_what_a_later_try_saves_counts_from_its_own_beginning(cluster: Cluster) -> None:
     cluster.submit("job", instance_type="tpu-v4-8", max_tries=2)
     cluster.hosts.scripts["job"] = runs_for(3000, code=1)
     cluster.hosts.later_scripts["job", 2] = runs_for(1e9)

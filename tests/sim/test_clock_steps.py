@@ -164,8 +164,7 @@ def test_a_job_that_waits_is_overdue_after_a_day(trouble: Trouble) -> None:
 
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR])
-def test_a_step_is_no_usage_and_loses_no_checkpoint(step: float) -> None:
-    cluster = Cluster()
+def test_a_step_is_no_usage_and_loses_no_checkpoint(cluster: Cluster, step: float) -> None:
     cluster.hosts.savings["job"] = saves_every(60)
     cluster.submit("job", instance_type="tpu-v4-32")
     cluster.run_until(lambda: cluster.hosts.live("job"))
@@ -186,8 +185,7 @@ def test_a_step_is_no_usage_and_loses_no_checkpoint(step: float) -> None:
 
 
 @pytest.mark.parametrize("step", [HOUR, -HOUR])
-def test_times_are_told_to_be_off_and_are_set_right_when_no_job_is_left(step: float) -> None:
-    cluster = Cluster()
+def test_times_are_told_to_be_off_and_are_set_right_when_no_job_is_left(cluster: Cluster, step: float) -> None:
     cluster.hosts.scripts["job"] = runs_for(60)
     cluster.submit("job")
     cluster.run_until(lambda: cluster.hosts.live("job"))
@@ -207,8 +205,7 @@ def test_times_are_told_to_be_off_and_are_set_right_when_no_job_is_left(step: fl
     assert abs(record.attempt.started_at - cluster.clock.now()) < 10
 
 
-def test_a_small_difference_goes_away_slowly() -> None:
-    cluster = Cluster()
+def test_a_small_difference_goes_away_slowly(cluster: Cluster) -> None:
     cluster.submit("job")
     cluster.run_until(lambda: cluster.hosts.live("job"))
     cluster.clock.step_wall(20)

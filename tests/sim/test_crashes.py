@@ -7,52 +7,37 @@ from collections.abc import Callable
 
 import pytest
 
-from bastion.core.bucket.objects import ObjectMeta
+from bastion.adapters.forwarding_store import ForwardingStore
 from bastion.ports import GangRef, GangRequest, ObjectStore
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for
+from tests.support.store_calls import WRITES, T
 
 
 class Killed(BaseException):
     """The daemon's process is gone: no handler of its own may catch this."""
 
 
-class KillingStore:
+class KillingStore(ForwardingStore):
     """Lets so many mutations pass, then kills its daemon: before the mutation, or right after it."""
 
     def __init__(self, store: ObjectStore, countdown: int, *, after: bool) -> None:
-        self._store = store
+        super().__init__(store)
         self.countdown = countdown
         self._after = after
-        self.get, self.head, self.list = store.get, store.head, store.list
 
     def tick(self) -> bool:
         self.countdown -= 1
-        if self.countdown < 0:
-            raise Killed
-        if self.countdown == 0 and not self._after:
+        if self.countdown < 0 or (self.countdown == 0 and not self._after):
             raise Killed
         return self.countdown == 0
 
-    def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        last = self.tick()
-        meta = self._store.put(key, data, generation=generation)
+    def _call(self, method: str, key: str, call: Callable[[], T]) -> T:
+        last = method in WRITES and self.tick()
+        answer = call()
         if last:
             raise Killed
-        return meta
-
-    def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        last = self.tick()
-        meta = self._store.append(key, data, generation=generation)
-        if last:
-            raise Killed
-        return meta
-
-    def delete(self, key: str, *, generation: int) -> None:
-        last = self.tick()
-        self._store.delete(key, generation=generation)
-        if last:
-            raise Killed
+        return answer
 
 
 def kill_at(cluster: Cluster, countdown: int, *, after: bool) -> KillingStore:
@@ -104,8 +89,7 @@ POINTS = range(1, 46)
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("point", POINTS)
-def test_a_slice_job_survives_the_daemons_death_at_any_write(point: int, after: bool) -> None:
-    cluster = Cluster()
+def test_a_slice_job_survives_the_daemons_death_at_any_write(cluster: Cluster, point: int, after: bool) -> None:
     cluster.hosts.scripts["job"] = runs_for(4, code=7)
     uid = cluster.submit("job", instance_type="tpu-v4-16", cleanup_command="echo bye")
     store = kill_at(cluster, point, after=after)
@@ -126,8 +110,7 @@ def test_a_slice_job_survives_the_daemons_death_at_any_write(point: int, after: 
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("point", range(1, 36))
-def test_a_cancel_survives_the_daemons_death_at_any_write(point: int, after: bool) -> None:
-    cluster = Cluster()
+def test_a_cancel_survives_the_daemons_death_at_any_write(cluster: Cluster, point: int, after: bool) -> None:
     cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.hosts.live("job"))
     cluster.cancel("job")
@@ -141,8 +124,7 @@ def test_a_cancel_survives_the_daemons_death_at_any_write(point: int, after: boo
     assert cluster.slices.list() == []
 
 
-def test_a_killed_daemons_running_job_is_adopted_and_not_started_again() -> None:
-    cluster = Cluster()
+def test_a_killed_daemons_running_job_is_adopted_and_not_started_again(cluster: Cluster) -> None:
     cluster.hosts.scripts["job"] = runs_for(100)
     uid = cluster.submit("job", instance_type="tpu-v4-32")
     cluster.run_until(lambda: cluster.hosts.live("job"))

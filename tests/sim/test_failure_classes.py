@@ -162,8 +162,7 @@ def test_the_host_that_failed_first_is_named_though_its_news_come_last() -> None
     assert result(cluster)["failed_worker"] == 2
 
 
-def test_a_single_host_that_stores_its_output_is_waited_for() -> None:
-    cluster = Cluster()
+def test_a_single_host_that_stores_its_output_is_waited_for(cluster: Cluster) -> None:
     cluster.submit("job", instance_type="tpu-v4-8")
     cluster.hosts.storing["job", 0] = 200
     cluster.hosts.scripts["job"] = runs_for(2, code=5)
@@ -270,8 +269,7 @@ def test_what_fails_before_the_command_by_the_users_doing_is_followed_by_no_try(
 
 
 @pytest.mark.parametrize("after", range(1, 14))
-def test_a_daemon_that_dies_between_two_tries_runs_none_twice(after: int) -> None:
-    cluster = Cluster()
+def test_a_daemon_that_dies_between_two_tries_runs_none_twice(cluster: Cluster, after: int) -> None:
     cluster.hosts.scripts["job"] = runs_for(2, code=4)
     cluster.hosts.later_scripts["job", 2] = runs_for(2)
     cluster.submit("job", instance_type="tpu-v4-16", max_tries=2)
@@ -324,8 +322,7 @@ def test_pauses_after_losses_grow_and_differ_from_job_to_job() -> None:
     assert found["one"] != found["two"]
 
 
-def test_a_stockout_is_waited_out_with_pauses_of_at_most_five_minutes_and_for_ever() -> None:
-    cluster = Cluster()
+def test_a_stockout_is_waited_out_with_pauses_of_at_most_five_minutes_and_for_ever(cluster: Cluster) -> None:
     cluster.slices.stockouts = 10**6
     cluster.submit("job", instance_type="tpu-v4-16")
     for _ in range(900):
@@ -340,8 +337,7 @@ def test_a_stockout_is_waited_out_with_pauses_of_at_most_five_minutes_and_for_ev
     assert record.infrastructure_failures == 0
 
 
-def test_a_cleanup_command_that_fails_and_stores_output_ends_like_any_other() -> None:
-    cluster = Cluster()
+def test_a_cleanup_command_that_fails_and_stores_output_ends_like_any_other(cluster: Cluster) -> None:
     cluster.submit("job", cleanup_command="false")
     cluster.hosts.storing["job", 0] = 5
     cluster.hosts.scripts["job"] = runs_for(2, code=3)

@@ -37,7 +37,7 @@ from bastion.testing.slow_bucket import SlowBucket
 from tests.sim.test_faults import POOL, History
 
 # `make soak` runs 20,000.
-HISTORIES = int(os.environ.get("BASTION_SIM_HISTORIES", "300"))
+HISTORIES = int(os.environ.get("BASTION_SIM_HISTORIES", "150"))
 BATCH = 75 if HISTORIES <= 300 else 500  # large enough to meet every class
 STEPS = 28
 MACHINES = 3

@@ -12,13 +12,13 @@ import random
 import re
 import threading
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import pytest
 
+from bastion.adapters.forwarding_store import ForwardingStore
 from bastion.core import limits
 from bastion.core.bucket import host_errors, keys
-from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.model.gangs import GangState
 from bastion.core.model.job_record import JobRecord
 from bastion.daemon.daemon import Daemon
@@ -27,36 +27,29 @@ from bastion.ports import ObjectStore
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.scripted_hosts import Script, runs_for
+from tests.support.store_calls import WRITES, T
 
 POOL = 64
 # `make soak` runs thousands.
-SEEDS = int(os.environ.get("BASTION_SIM_SEEDS", "21"))
+SEEDS = int(os.environ.get("BASTION_SIM_SEEDS", "12"))
 STEPS = 160
 NAMES = 8
 
 
-class InterruptedStore:
+class InterruptedStore(ForwardingStore):
     """A daemon's way to its bucket, on which another daemon's whole tick happens now and then, before a write."""
 
     def __init__(self, store: ObjectStore, chances: random.Random) -> None:
-        self._store = store
+        super().__init__(store)
         self._chances = chances
         self._lock = threading.Lock()
         self._busy = False
         self.rival: Daemon | None = None
-        self.get, self.head, self.list = store.get, store.head, store.list
 
-    def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        self._interrupt()
-        return self._store.put(key, data, generation=generation)
-
-    def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        self._interrupt()
-        return self._store.append(key, data, generation=generation)
-
-    def delete(self, key: str, *, generation: int) -> None:
-        self._interrupt()
-        self._store.delete(key, generation=generation)
+    def _call(self, method: str, key: str, call: Callable[[], T]) -> T:
+        if method in WRITES:
+            self._interrupt()
+        return call()
 
     def _interrupt(self) -> None:
         with self._lock:

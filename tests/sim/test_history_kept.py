@@ -71,8 +71,7 @@ def test_a_project_that_is_never_known_keeps_few_lines_in_the_state() -> None:
 
 
 @pytest.mark.parametrize("cut", ["instant", "mark", "text", "newline", "another"])
-def test_a_line_that_broke_off_is_written_whole(cut: str) -> None:
-    cluster = Cluster()
+def test_a_line_that_broke_off_is_written_whole(cluster: Cluster, cut: str) -> None:
     uid = cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.hosts.live("job"))
     day = utc_day(cluster.clock.now())

@@ -33,8 +33,7 @@ from tests.support.foreign_changes import check_a_good_job_runs, overwrite, reco
         ("lease", b"[" * 200_000),
     ],
 )
-def test_an_object_of_a_strange_form_stops_nobody(key: str, data: bytes) -> None:
-    cluster = Cluster()
+def test_an_object_of_a_strange_form_stops_nobody(cluster: Cluster, key: str, data: bytes) -> None:
     cluster.store.put(key, data, generation=0)
     cluster.settle(8)
     check_a_good_job_runs(cluster)
@@ -43,8 +42,7 @@ def test_an_object_of_a_strange_form_stops_nobody(key: str, data: bytes) -> None
 @pytest.mark.parametrize(
     "extra", [b"1e999", b"-1e999", b"[" * 31 + b"]" * 31, b"9" * 4000, b"1.5e-400", b'"\\ud83d\\ude00"']
 )
-def test_a_spec_with_strange_unknown_fields_is_refused_or_survives_a_restart(extra: bytes) -> None:
-    cluster = Cluster()
+def test_a_spec_with_strange_unknown_fields_is_refused_or_survives_a_restart(cluster: Cluster, extra: bytes) -> None:
     cluster.hosts.scripts["strange"] = runs_for(8)
     elsewhere = Cluster()
     elsewhere.submit("strange")
@@ -74,9 +72,8 @@ def test_a_spec_with_strange_unknown_fields_is_refused_or_survives_a_restart(ext
 )
 @pytest.mark.parametrize(("restarted", "flat"), [(False, False), (True, False), (True, True)])
 def test_a_state_of_strange_content_freezes_its_own_job_at_most(
-    change: dict[str, object], restarted: bool, flat: bool
+    cluster: Cluster, change: dict[str, object], restarted: bool, flat: bool
 ) -> None:
-    cluster = Cluster()
     uid = cluster.submit("bad")
     cluster.run_until(lambda: cluster.hosts.live("bad"))
     document = {k: v for k, v in {**record_document(cluster, "bad"), **change}.items() if v is not None}
@@ -89,8 +86,7 @@ def test_a_state_of_strange_content_freezes_its_own_job_at_most(
     assert any("bad" in alarm for alarm in cluster.json(keys.STATUS)["alarms"])
 
 
-def test_a_negative_charge_in_a_state_gives_nobody_room() -> None:
-    cluster = Cluster()
+def test_a_negative_charge_in_a_state_gives_nobody_room(cluster: Cluster) -> None:
     cluster.submit("bad", instance_type="tpu-v4-32")
     cluster.run_until(lambda: cluster.hosts.live("bad"))
     document = record_document(cluster, "bad")
@@ -102,8 +98,7 @@ def test_a_negative_charge_in_a_state_gives_nobody_room() -> None:
     assert len(cluster.slices.list()) <= 2
 
 
-def test_the_nodes_of_a_job_whose_state_cannot_be_read_are_nobodys_to_sweep() -> None:
-    cluster = Cluster()
+def test_the_nodes_of_a_job_whose_state_cannot_be_read_are_nobodys_to_sweep(cluster: Cluster) -> None:
     uid = cluster.submit("bad", instance_type="tpu-v4-32")
     cluster.run_until(lambda: cluster.hosts.live("bad"))
     good = cluster.store.get(keys.state("bad")).data
@@ -116,8 +111,7 @@ def test_the_nodes_of_a_job_whose_state_cannot_be_read_are_nobodys_to_sweep() ->
     cluster.run_until(lambda: cluster.result("bad"), steps=20)
 
 
-def test_an_object_too_large_to_be_ours_is_not_downloaded() -> None:
-    cluster = Cluster()
+def test_an_object_too_large_to_be_ours_is_not_downloaded(cluster: Cluster) -> None:
     counting = CountingStore(cluster.store)
     cluster.daemon = cluster.new_daemon(counting)
     huge = b"x" * (limits.DOCUMENT_MAX_BYTES + 1)
@@ -153,8 +147,7 @@ def test_a_node_with_our_label_and_no_run_of_ours_is_never_deleted() -> None:
 # -- growth -----------------------------------------------------------------------------------------------------
 
 
-def test_a_job_that_waited_for_capacity_for_days_is_still_readable() -> None:
-    cluster = Cluster()
+def test_a_job_that_waited_for_capacity_for_days_is_still_readable(cluster: Cluster) -> None:
     cluster.slices.stockouts = 10**9
     cluster.submit("job", instance_type="tpu-v4-16")
     cluster.settle(4)
@@ -171,8 +164,7 @@ def test_a_job_that_waited_for_capacity_for_days_is_still_readable() -> None:
     assert record.attempts[-1].number == record.next_attempt - 1 or record.attempt is not None
 
 
-def test_a_hosts_endless_last_words_do_not_make_the_state_unreadable() -> None:
-    cluster = Cluster()
+def test_a_hosts_endless_last_words_do_not_make_the_state_unreadable(cluster: Cluster) -> None:
     uid = cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.hosts.live("job"))
     key = keys.report(f"{uid}-1", 0)
@@ -186,8 +178,9 @@ def test_a_hosts_endless_last_words_do_not_make_the_state_unreadable() -> None:
 
 
 @pytest.mark.parametrize("ended_at", ["9999-12-31T23:59:59.9Z", "9999-12-31T23:59:59-14:00"], ids=["last", "beyond"])
-def test_a_hosts_clock_at_the_end_of_the_calendar_does_not_make_the_state_unreadable(ended_at: str) -> None:
-    cluster = Cluster()
+def test_a_hosts_clock_at_the_end_of_the_calendar_does_not_make_the_state_unreadable(
+    cluster: Cluster, ended_at: str
+) -> None:
     cluster.hosts.scripts["job"] = lambda _host, _elapsed: None
     uid = cluster.submit("job", instance_type="tpu-v4-8", max_tries=2)
     cluster.run_until(lambda: cluster.hosts.live("job"))

@@ -25,8 +25,9 @@ def damage_to(cluster: Cluster, key: str, damage: bytes | None) -> None:
 
 
 @DAMAGES
-def test_a_successor_goes_on_with_its_predecessors_quota_and_not_with_one_of_its_own(damage: bytes | None) -> None:
-    cluster = Cluster()
+def test_a_successor_goes_on_with_its_predecessors_quota_and_not_with_one_of_its_own(
+    cluster: Cluster, damage: bytes | None
+) -> None:
     former = cluster.daemon
     cluster.settle(3)  # it knows 64 units
     cluster.restart_daemon()
@@ -134,8 +135,7 @@ def test_the_settings_in_force_outlive_their_daemon(damage: bytes | None) -> Non
     assert any("using the last good ones" in alarm for alarm in cluster.json(keys.STATUS)["alarms"])
 
 
-def test_a_dry_run_does_not_end_because_a_daemon_starts_with_broken_options() -> None:
-    cluster = Cluster()
+def test_a_dry_run_does_not_end_because_a_daemon_starts_with_broken_options(cluster: Cluster) -> None:
     options = documents.dumps({"scheduler": {"dry_run": True}})
     cluster.store.put(keys.RUNTIME_OPTIONS, options, generation=0)
     cluster.settle(3)

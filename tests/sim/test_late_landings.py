@@ -49,8 +49,7 @@ def running(cluster: Cluster, names: Iterable[str]) -> list[str]:
     return [name for name in names if cluster.hosts.live(name)]
 
 
-def test_a_state_that_cannot_be_read_after_a_takeover_gives_no_room_away() -> None:
-    cluster = Cluster()
+def test_a_state_that_cannot_be_read_after_a_takeover_gives_no_room_away(cluster: Cluster) -> None:
     faulty = FaultyStore(cluster.store)
     first = cluster.new_daemon(faulty)
     second = cluster.new_daemon()
@@ -77,8 +76,7 @@ def test_a_state_that_cannot_be_read_after_a_takeover_gives_no_room_away() -> No
     assert running(cluster, ["new-1", "new-2", "new-3"]) == ["new-1", "new-2"]
 
 
-def test_a_state_that_can_never_be_read_holds_up_only_its_own_job_for_long() -> None:
-    cluster = Cluster()
+def test_a_state_that_can_never_be_read_holds_up_only_its_own_job_for_long(cluster: Cluster) -> None:
     faulty = FaultyStore(cluster.store)
     cluster.hosts.scripts |= {"one": runs_for(60)}
     cluster.submit("one", instance_type="tpu-v4-8")
@@ -101,8 +99,7 @@ def test_a_state_that_can_never_be_read_holds_up_only_its_own_job_for_long() -> 
     assert cluster.hosts.live("two") == [f"{cluster.record('two').uid}-1"]  # type: ignore[union-attr]
 
 
-def test_a_lookup_that_is_never_answered_holds_up_only_its_own_job_for_long() -> None:
-    cluster = Cluster()
+def test_a_lookup_that_is_never_answered_holds_up_only_its_own_job_for_long(cluster: Cluster) -> None:
     faulty = FaultyStore(cluster.store)
     cluster.daemon = cluster.new_daemon(faulty)
     faulty.fail_next("head", key=keys.state("one"), times=100_000)
@@ -177,8 +174,7 @@ def test_a_start_by_a_daemon_that_lost_the_lease_never_counts(takeovers: int) ->
 
 
 @pytest.mark.parametrize("moment", ["before the write", "after the write"])
-def test_a_daemon_that_is_revived_in_the_middle_of_a_start_creates_nothing(moment: str) -> None:
-    cluster = Cluster()
+def test_a_daemon_that_is_revived_in_the_middle_of_a_start_creates_nothing(cluster: Cluster, moment: str) -> None:
     bucket = SlowBucket(cluster.store, cluster.clock)
     way = bucket.way()
     cluster.daemon = cluster.new_daemon(way, store_threads=1, elsewhere=True)
@@ -223,8 +219,7 @@ def test_a_start_that_landed_before_the_takeover_counts_and_goes_on() -> None:
     assert record.attempt.epoch == 2, "adopted"
 
 
-def test_a_running_job_of_an_older_version_is_adopted() -> None:
-    cluster = Cluster()
+def test_a_running_job_of_an_older_version_is_adopted(cluster: Cluster) -> None:
     uid = cluster.submit("job", instance_type="tpu-v4-32")
     cluster.settle(4)
     for key, word in [(keys.state("job"), rb'"epoch": *1,?'), (keys.LEASE, rb',? *"fenced_epoch": *1')]:

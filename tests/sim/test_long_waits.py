@@ -15,8 +15,7 @@ SETTINGS = (
 )
 
 
-def test_a_job_that_waits_for_capacity_for_long_leaves_no_objects_of_its_past_attempts() -> None:
-    cluster = Cluster()
+def test_a_job_that_waits_for_capacity_for_long_leaves_no_objects_of_its_past_attempts(cluster: Cluster) -> None:
     cluster.slices.stockouts = 10_000
     cluster.submit("job", instance_type="tpu-v4-16")
     for _ in range(720):
@@ -35,8 +34,7 @@ def test_a_job_that_waits_for_capacity_for_long_leaves_no_objects_of_its_past_at
     assert len({b.run for b in cluster.hosts.began}) == 1
 
 
-def test_hosts_that_are_told_late_to_stop_have_their_whole_grace() -> None:
-    cluster = Cluster()
+def test_hosts_that_are_told_late_to_stop_have_their_whole_grace(cluster: Cluster) -> None:
     faulty = FaultyStore(cluster.store)
     cluster.daemon = cluster.new_daemon(faulty)
     uid = cluster.submit("job", instance_type="tpu-v4-16")
@@ -76,8 +74,7 @@ def test_a_job_that_ran_on_the_bastion_and_is_updated_to_slices_gets_them() -> N
     assert set(asked) == {"us-central2-b"}
 
 
-def test_hosts_that_are_told_late_of_the_next_try_are_not_lost_by_it() -> None:
-    cluster = Cluster()
+def test_hosts_that_are_told_late_of_the_next_try_are_not_lost_by_it(cluster: Cluster) -> None:
     faulty = FaultyStore(cluster.store)
     cluster.daemon = cluster.new_daemon(faulty)
     cluster.hosts.scripts["job"] = lambda host, elapsed: 3 if host == 0 and elapsed >= 5 else None

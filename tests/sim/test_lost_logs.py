@@ -37,8 +37,7 @@ def is_gap(line: tuple[int, str, str], worker: int) -> bool:
     return line[:2] == (worker, "gap") and line[2].startswith("an unknown number of bytes of output are missing here:")
 
 
-def test_the_log_of_each_lost_host_ends_with_a_gap_before_the_next_attempt() -> None:
-    cluster = Cluster()
+def test_the_log_of_each_lost_host_ends_with_a_gap_before_the_next_attempt(cluster: Cluster) -> None:
     run = running(cluster)
     host = SegmentStore(cluster.store, job="job", run=run, host=0)
     host.write(LINE)
@@ -53,8 +52,7 @@ def test_the_log_of_each_lost_host_ends_with_a_gap_before_the_next_attempt() -> 
     assert [k[-10:] for k in cluster.listed(keys.log_segments("job", run, 0))] == [f"{n:010d}" for n in (1, 2, 3)]
 
 
-def test_a_host_that_said_its_last_word_leaves_no_gap() -> None:
-    cluster = Cluster()
+def test_a_host_that_said_its_last_word_leaves_no_gap(cluster: Cluster) -> None:
     cluster.hosts.scripts["job"] = runs_for(3)
     run = running(cluster)
     cluster.run_until(lambda: cluster.result("job"))
@@ -62,8 +60,7 @@ def test_a_host_that_said_its_last_word_leaves_no_gap() -> None:
 
 
 @pytest.mark.parametrize("fault", [Fault.BEFORE, Fault.AFTER])
-def test_a_gap_is_told_once_whatever_becomes_of_the_write(fault: Fault) -> None:
-    cluster = Cluster()
+def test_a_gap_is_told_once_whatever_becomes_of_the_write(cluster: Cluster, fault: Fault) -> None:
     faulty = FaultyStore(cluster.store)
     cluster.daemon = cluster.new_daemon(faulty)
     run = running(cluster)

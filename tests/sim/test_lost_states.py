@@ -71,8 +71,7 @@ def test_the_units_of_its_gang_are_charged_while_that_is_removed() -> None:
         assert units(cluster) <= 64
 
 
-def test_a_claim_of_an_attempt_that_nobody_admitted_lets_no_cleanup_run() -> None:
-    cluster = Cluster()
+def test_a_claim_of_an_attempt_that_nobody_admitted_lets_no_cleanup_run(cluster: Cluster) -> None:
     uid = cluster.submit("job-a", cleanup_command="touch owned", user="mallory", project="nobody")
     overwrite(cluster, keys.claim(f"{uid}-7"), b"{}")
     cluster.settle(4)
@@ -83,8 +82,7 @@ def test_a_claim_of_an_attempt_that_nobody_admitted_lets_no_cleanup_run() -> Non
     assert any("skipping its cleanup command: the job never started" in line for line in cluster.history("job-a"))
 
 
-def test_an_older_state_that_was_put_back_does_not_keep_a_gang_alive_for_good() -> None:
-    cluster = Cluster()
+def test_an_older_state_that_was_put_back_does_not_keep_a_gang_alive_for_good(cluster: Cluster) -> None:
     cluster.hosts.scripts["job-a"] = runs_for(60_000)
     cluster.submit("job-a", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.status("job-a") == "PENDING")

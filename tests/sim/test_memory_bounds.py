@@ -29,8 +29,7 @@ def spec_of(cluster: Cluster, name: str, extra: object, *, version: int | None =
 # -- the run's own objects --------------------------------------------------------------------------------------
 
 
-def test_reports_of_hosts_that_a_run_does_not_have_are_not_read() -> None:
-    cluster = Cluster()
+def test_reports_of_hosts_that_a_run_does_not_have_are_not_read(cluster: Cluster) -> None:
     counting = CountingStore(cluster.store)
     cluster.daemon = cluster.new_daemon(counting)
     uid = cluster.submit("job", instance_type="tpu-v4-16")
@@ -46,8 +45,7 @@ def test_reports_of_hosts_that_a_run_does_not_have_are_not_read() -> None:
     assert {f"runs/{run}/reports/0", f"runs/{run}/reports/1"} <= {*counting.read}
 
 
-def test_a_report_larger_than_any_hosts_is_not_downloaded_and_the_job_ends_by_a_good_one() -> None:
-    cluster = Cluster()
+def test_a_report_larger_than_any_hosts_is_not_downloaded_and_the_job_ends_by_a_good_one(cluster: Cluster) -> None:
     counting = CountingStore(cluster.store)
     cluster.daemon = cluster.new_daemon(counting)
     uid = cluster.submit("job")
@@ -67,8 +65,7 @@ def test_a_report_larger_than_any_hosts_is_not_downloaded_and_the_job_ends_by_a_
 # -- documents --------------------------------------------------------------------------------------------------
 
 
-def test_a_spec_of_too_many_values_is_refused_with_the_number() -> None:
-    cluster = Cluster()
+def test_a_spec_of_too_many_values_is_refused_with_the_number(cluster: Cluster) -> None:
     cluster.put_spec("bomb", spec_of(cluster, "bomb", [{"": []}] * 3000))
     cluster.run_until(lambda: cluster.json(keys.invalid("bomb")), steps=10)
     problem = cluster.json(keys.invalid("bomb"))["problem"]
@@ -77,8 +74,7 @@ def test_a_spec_of_too_many_values_is_refused_with_the_number() -> None:
 
 
 @pytest.mark.parametrize("epoch", ["9" * 4300, str(2**61), "-1", "1.5", "[" * 1000 + "]" * 1000])
-def test_a_lease_of_an_absurd_epoch_is_taken_over_once_it_stands_still(epoch: str) -> None:
-    cluster = Cluster()
+def test_a_lease_of_an_absurd_epoch_is_taken_over_once_it_stands_still(cluster: Cluster, epoch: str) -> None:
     cluster.store.put(
         keys.LEASE, f'{{"format":1,"owner":"mallory","epoch":{epoch},"released":true}}'.encode(), generation=0
     )
@@ -87,8 +83,7 @@ def test_a_lease_of_an_absurd_epoch_is_taken_over_once_it_stands_still(epoch: st
     assert cluster.json(keys.LEASE)["epoch"] < 100
 
 
-def test_an_explanation_of_a_bad_object_is_short() -> None:
-    cluster = Cluster()
+def test_an_explanation_of_a_bad_object_is_short(cluster: Cluster) -> None:
     name = "n" * 60_000
     document = json.loads(spec_of(cluster, "bad", 1))
     document["runner"]["instance_type"] = name
@@ -97,8 +92,7 @@ def test_an_explanation_of_a_bad_object_is_short() -> None:
     assert len(cluster.json(keys.invalid("bad"))["problem"]) <= limits.PROBLEM_MAX_CHARS
 
 
-def test_alarms_name_a_hundred_unreadable_states_and_the_number_of_the_others() -> None:
-    cluster = Cluster()
+def test_alarms_name_a_hundred_unreadable_states_and_the_number_of_the_others(cluster: Cluster) -> None:
     for k in range(limits.ALARMS_OF_JOBS_MAX + 7):
         cluster.store.put(keys.state(f"foreign-{k}"), b'{"format": 1}', generation=0)
     cluster.settle(3)
@@ -181,8 +175,7 @@ def run_for_ticks(cluster: Cluster, ticks: int, *, seconds: float = 1.0) -> None
 
 
 @pytest.mark.parametrize("error", [MemoryError(), RuntimeError("a bug\nof two lines"), ZeroDivisionError()])
-def test_a_tick_that_fails_unforeseen_is_an_alarm_and_the_next_one_goes_on(error: Exception) -> None:
-    cluster = Cluster()
+def test_a_tick_that_fails_unforeseen_is_an_alarm_and_the_next_one_goes_on(cluster: Cluster, error: Exception) -> None:
     cluster.hosts.scripts["job"] = runs_for(1)
     cluster.daemon = cluster.new_daemon(_Failing(cluster.store, error, 2))
     cluster.submit("job")
@@ -197,16 +190,14 @@ def test_a_tick_that_fails_unforeseen_is_an_alarm_and_the_next_one_goes_on(error
 
 
 @pytest.mark.parametrize(("seconds", "alarms"), [(1000.0, 1), (1300.0, 0)])
-def test_the_alarm_of_a_failed_tick_ends_after_an_hour(seconds: float, alarms: int) -> None:
-    cluster = Cluster()
+def test_the_alarm_of_a_failed_tick_ends_after_an_hour(cluster: Cluster, seconds: float, alarms: int) -> None:
     cluster.daemon = cluster.new_daemon(_Failing(cluster.store, MemoryError(), 1))
     run_for_ticks(cluster, 4, seconds=seconds)  # the last one is three pauses after the first, which fails
     assert len(cluster.json(keys.STATUS)["alarms"]) == alarms
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt(), SystemExit(3)])
-def test_who_ends_the_daemon_is_not_held_up_by_the_guard(error: BaseException) -> None:
-    cluster = Cluster()
+def test_who_ends_the_daemon_is_not_held_up_by_the_guard(cluster: Cluster, error: BaseException) -> None:
     cluster.daemon = cluster.new_daemon(_Failing(cluster.store, error, 1))
     with pytest.raises(type(error)):
         run_for_ticks(cluster, 3)

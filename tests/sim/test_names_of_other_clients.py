@@ -15,8 +15,7 @@ from bastion.testing.scripted_hosts import runs_for
 NAMES = ["x", "x.d", "x-20260102", "alice:x", "x,y=1", "x@host+1", "x-", "_x", "X", "x" * 128]
 
 
-def test_jobs_with_such_names_run_beside_each_other_and_keep_their_results() -> None:
-    cluster = Cluster()
+def test_jobs_with_such_names_run_beside_each_other_and_keep_their_results(cluster: Cluster) -> None:
     cluster.submit("template", project="a")
     template = json.loads(cluster.store.get(keys.active("template")).data)
     uids = {}

@@ -12,8 +12,7 @@ from bastion.testing.scripted_hosts import runs_for
 from tests.support.foreign_changes import check_a_good_job_runs
 
 
-def test_an_outage_of_the_bucket_longer_than_the_beat_limit_ends_no_running_job() -> None:
-    cluster = Cluster()
+def test_an_outage_of_the_bucket_longer_than_the_beat_limit_ends_no_running_job(cluster: Cluster) -> None:
     faulty = FaultyStore(cluster.store)
     cluster.daemon = cluster.new_daemon(faulty)
     uid = cluster.submit("job", instance_type="tpu-v4-16")
@@ -33,8 +32,7 @@ def test_an_outage_of_the_bucket_longer_than_the_beat_limit_ends_no_running_job(
     assert cluster.hosts.live("job") == [f"{uid}-1"]
 
 
-def test_an_outage_of_writes_alone_ends_no_running_job() -> None:
-    cluster = Cluster()
+def test_an_outage_of_writes_alone_ends_no_running_job(cluster: Cluster) -> None:
     faulty = FaultyStore(cluster.store)
     cluster.daemon = cluster.new_daemon(faulty)
     uid = cluster.submit("job", instance_type="tpu-v4-16")
@@ -49,8 +47,7 @@ def test_an_outage_of_writes_alone_ends_no_running_job() -> None:
     assert cluster.hosts.live("job") == [f"{uid}-1"]
 
 
-def test_a_quota_bucket_that_refuses_us_leaves_the_last_good_file_in_force() -> None:
-    cluster = Cluster()
+def test_a_quota_bucket_that_refuses_us_leaves_the_last_good_file_in_force(cluster: Cluster) -> None:
     quota_store = CountingStore(cluster.store)  # another way to the same bucket, as to another bucket
     cluster.daemon = cluster.new_daemon(quota_store=quota_store)
     cluster.hosts.scripts["job"] = runs_for(20)
@@ -68,8 +65,7 @@ def test_a_quota_bucket_that_refuses_us_leaves_the_last_good_file_in_force() -> 
     assert any("storage.objects.list" in alarm for alarm in cluster.json(keys.STATUS)["alarms"])
 
 
-def test_a_history_that_cannot_be_written_delays_its_own_job_only() -> None:
-    cluster = Cluster()
+def test_a_history_that_cannot_be_written_delays_its_own_job_only(cluster: Cluster) -> None:
     append = cluster.store.append
 
     def denied(key: str, data: bytes, *, generation: int):  # type: ignore[no-untyped-def]
@@ -88,8 +84,7 @@ def test_a_history_that_cannot_be_written_delays_its_own_job_only() -> None:
     assert numbers == [str(k + 1) for k in range(len(numbers))]
 
 
-def test_a_renewal_of_the_lease_whose_reply_was_lost_costs_no_ttl() -> None:
-    cluster = Cluster()
+def test_a_renewal_of_the_lease_whose_reply_was_lost_costs_no_ttl(cluster: Cluster) -> None:
     faulty = FaultyStore(cluster.store)
     cluster.daemon = cluster.new_daemon(faulty)
     cluster.settle(2)
@@ -99,8 +94,7 @@ def test_a_renewal_of_the_lease_whose_reply_was_lost_costs_no_ttl() -> None:
     assert cluster.json(keys.LEASE)["epoch"] == 1
 
 
-def test_a_state_missing_in_one_listing_frees_none_of_what_its_job_holds() -> None:
-    cluster = Cluster()
+def test_a_state_missing_in_one_listing_frees_none_of_what_its_job_holds(cluster: Cluster) -> None:
     cluster.submit("holder", instance_type="tpu-v4-32", num_replicas=2)
     cluster.run_until(lambda: cluster.hosts.live("holder"))
     plain = cluster.store.list
@@ -120,8 +114,7 @@ def test_a_state_missing_in_one_listing_frees_none_of_what_its_job_holds() -> No
     assert [status.ref.num_slices for status in cluster.slices.list()] == [2]
 
 
-def test_no_new_attempt_starts_while_nodes_cannot_be_listed() -> None:
-    cluster = Cluster()
+def test_no_new_attempt_starts_while_nodes_cannot_be_listed(cluster: Cluster) -> None:
     cluster.submit("job", instance_type="tpu-v4-16")
 
     def no_answer(_zone: str) -> list:  # type: ignore[type-arg]
@@ -134,8 +127,7 @@ def test_no_new_attempt_starts_while_nodes_cannot_be_listed() -> None:
     cluster.run_until(lambda: cluster.hosts.live("job"), steps=10)
 
 
-def test_a_gang_that_cannot_be_deleted_now_is_asked_for_again_and_keeps_no_other_job() -> None:
-    cluster = Cluster()
+def test_a_gang_that_cannot_be_deleted_now_is_asked_for_again_and_keeps_no_other_job(cluster: Cluster) -> None:
     for name in ("stuck", "other"):
         cluster.submit(name, instance_type="tpu-v4-16", num_replicas=2)
     cluster.run_until(lambda: cluster.hosts.live("stuck") and cluster.hosts.live("other"))

@@ -27,8 +27,7 @@ def uid_of_result(cluster: Cluster, name: str, uid: str = "") -> str:
     return result.uid if result else ""
 
 
-def test_a_job_that_is_named_like_a_former_result_hides_none() -> None:
-    cluster = Cluster()
+def test_a_job_that_is_named_like_a_former_result_hides_none(cluster: Cluster) -> None:
     first = ended(cluster, "job")
     thief = ended(cluster, f"job.{first}")
     second = ended(cluster, "job")
@@ -37,8 +36,7 @@ def test_a_job_that_is_named_like_a_former_result_hides_none() -> None:
     assert uid_of_result(cluster, f"job.{first}") == thief
 
 
-def test_a_former_result_in_its_old_place_is_found_and_never_overwritten() -> None:
-    cluster = Cluster()
+def test_a_former_result_in_its_old_place_is_found_and_never_overwritten(cluster: Cluster) -> None:
     first, second = ended(cluster, "job"), ended(cluster, "job")
     former = cluster.store.get(keys.former_result("job", first))
     cluster.store.delete(former.meta.key, generation=former.meta.generation)
@@ -51,8 +49,7 @@ def test_a_former_result_in_its_old_place_is_found_and_never_overwritten() -> No
     assert [uid_of_result(cluster, "job", uid) for uid in (first, second)] == [first, second]
 
 
-def test_a_foreign_result_without_a_uid_is_kept() -> None:
-    cluster = Cluster()
+def test_a_foreign_result_without_a_uid_is_kept(cluster: Cluster) -> None:
     overwrite(cluster, keys.complete("job"), documents.dumps({"name": "job", "version": 1}))
     theirs = cluster.store.get(keys.complete("job"))
     cluster.hosts.scripts["job"] = runs_for(1)

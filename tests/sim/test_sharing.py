@@ -64,8 +64,7 @@ def test_a_restarted_daemon_does_not_evict_a_second_borrower_for_the_same_owner(
     assert causes == ["evicted"]
 
 
-def test_a_project_at_its_entitlement_is_never_evicted() -> None:
-    cluster = Cluster()
+def test_a_project_at_its_entitlement_is_never_evicted(cluster: Cluster) -> None:
     cluster.submit("a-own", instance_type="tpu-v4-32")
     cluster.submit("b-own", user="bob", project="b", instance_type="tpu-v4-32")
     cluster.run_until(lambda: cluster.hosts.live("a-own") and cluster.hosts.live("b-own"))
@@ -108,8 +107,7 @@ def test_without_any_quota_file_nothing_starts_and_the_reason_says_so() -> None:
     cluster.run_until(lambda: cluster.hosts.live("job"), steps=10)
 
 
-def test_a_stranger_is_told_which_projects_there_are() -> None:
-    cluster = Cluster()
+def test_a_stranger_is_told_which_projects_there_are(cluster: Cluster) -> None:
     cluster.submit("job", user="mallory", project="a", instance_type="tpu-v4-8")
     cluster.settle(3)
     reason = cluster.reason("job")

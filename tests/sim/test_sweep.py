@@ -76,8 +76,9 @@ def forget_jobs(cluster: Cluster) -> None:
 @pytest.mark.parametrize("by", ["command", "daemon"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("point", range(1, 36))
-def test_nothing_of_a_forgotten_job_is_left_wherever_the_daemon_crashed(point: int, after: bool, by: str) -> None:
-    cluster = Cluster()
+def test_nothing_of_a_forgotten_job_is_left_wherever_the_daemon_crashed(
+    cluster: Cluster, point: int, after: bool, by: str
+) -> None:
     for stranger in STRANGERS:
         cluster.slices.create(stranger)
         cluster.slices.put_into(stranger.ref.name, GangState.CREATING)
@@ -95,8 +96,9 @@ def test_nothing_of_a_forgotten_job_is_left_wherever_the_daemon_crashed(point: i
 
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("point", range(1, 36))
-def test_nothing_that_a_job_needs_is_swept_wherever_the_daemon_crashed(point: int, after: bool) -> None:
-    cluster = Cluster()
+def test_nothing_that_a_job_needs_is_swept_wherever_the_daemon_crashed(
+    cluster: Cluster, point: int, after: bool
+) -> None:
     cluster.hosts.scripts["job"] = runs_for(8)
     uid = cluster.submit("job", instance_type="tpu-v4-16")
     crash(cluster, point, after=after)
@@ -108,8 +110,7 @@ def test_nothing_that_a_job_needs_is_swept_wherever_the_daemon_crashed(point: in
     assert names(cluster) == []
 
 
-def test_what_only_holds_quota_is_deleted_first() -> None:
-    cluster = Cluster()
+def test_what_only_holds_quota_is_deleted_first(cluster: Cluster) -> None:
     runs = {
         "aaaaaaaaaa-1": GangState.READY,
         "bbbbbbbbbb-1": GangState.FAILED,
@@ -124,8 +125,9 @@ def test_what_only_holds_quota_is_deleted_first() -> None:
     assert cluster.json(keys.claim("aaaaaaaaaa-1"))["closed"], "a host that comes up late runs nothing"
 
 
-def test_an_earlier_attempts_slice_is_told_with_its_job_and_an_unreadable_state_keeps_strange_slices() -> None:
-    cluster = Cluster()
+def test_an_earlier_attempts_slice_is_told_with_its_job_and_an_unreadable_state_keeps_strange_slices(
+    cluster: Cluster,
+) -> None:
     uid = cluster.submit("job", instance_type="tpu-v4-8")
     cluster.submit("other", instance_type="tpu-v4-8")
     cluster.run_until(lambda: cluster.hosts.live("job") and cluster.hosts.live("other"))
@@ -143,8 +145,7 @@ def test_an_earlier_attempts_slice_is_told_with_its_job_and_an_unreadable_state_
     assert sum("may belong to a job whose state cannot be read" in problem for problem in found.problems) == 2
 
 
-def test_a_slice_created_while_it_looks_is_not_taken_for_a_leftover() -> None:
-    cluster = Cluster()
+def test_a_slice_created_while_it_looks_is_not_taken_for_a_leftover(cluster: Cluster) -> None:
     cluster.submit("job", instance_type="tpu-v4-8")
     listed = cluster.slices.list
 
@@ -177,8 +178,7 @@ def test_a_zone_that_the_settings_dropped_is_swept_by_this_daemon_and_the_next()
     assert cluster.json(keys.STATUS)["daemon"]["zones"] == ["us-central2-b"]
 
 
-def test_a_look_changes_nothing_and_a_silent_zone_is_told() -> None:
-    cluster = Cluster()
+def test_a_look_changes_nothing_and_a_silent_zone_is_told(cluster: Cluster) -> None:
     cluster.slices.create(request("bbbbbbbbbb-1"))
     before = [(meta.key, meta.generation) for meta in cluster.store.list("")]
     assert len(look(cluster).orphans) == 1

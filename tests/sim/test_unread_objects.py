@@ -11,8 +11,7 @@ from bastion.testing.scripted_hosts import runs_for
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_a_last_report_that_cannot_be_downloaded_runs_no_job_twice(restarted: bool) -> None:
-    cluster = Cluster()
+def test_a_last_report_that_cannot_be_downloaded_runs_no_job_twice(cluster: Cluster, restarted: bool) -> None:
     faulty = FaultyStore(cluster.store)
     cluster.daemon = cluster.new_daemon(faulty)
     cluster.hosts.scripts["job"] = runs_for(3)

@@ -29,8 +29,7 @@ def run_in(cluster: Cluster, name: str, zone: str) -> None:
     cluster.slices.move(keys.gang(f"{record.uid}-1"), zone)
 
 
-def test_a_gang_is_listed_and_deleted_in_the_zone_that_its_state_names() -> None:
-    cluster = Cluster()
+def test_a_gang_is_listed_and_deleted_in_the_zone_that_its_state_names(cluster: Cluster) -> None:
     run_in(cluster, "far", FAR)
     cluster.settle(3)
     assert cluster.hosts.live("far")
@@ -43,8 +42,7 @@ def test_a_gang_is_listed_and_deleted_in_the_zone_that_its_state_names() -> None
     assert cluster.slices.list(FAR) == []
 
 
-def test_zones_that_hang_keep_a_tick_for_one_deadline_and_not_for_one_each() -> None:
-    cluster = Cluster()
+def test_zones_that_hang_keep_a_tick_for_one_deadline_and_not_for_one_each(cluster: Cluster) -> None:
     for zone in ("z1", "z2", "z3"):
         run_in(cluster, f"in-{zone}", zone)
     plain, all_hang = cluster.slices.list, threading.Barrier(3)
@@ -60,8 +58,7 @@ def test_zones_that_hang_keep_a_tick_for_one_deadline_and_not_for_one_each() -> 
     assert not all_hang.broken
 
 
-def test_a_zone_that_does_not_answer_stops_no_job_and_delays_those_that_live_there_only() -> None:
-    cluster = Cluster()
+def test_a_zone_that_does_not_answer_stops_no_job_and_delays_those_that_live_there_only(cluster: Cluster) -> None:
     run_in(cluster, "far", FAR)
     cluster.hosts.scripts["near"] = runs_for(3)
     cluster.submit("near", instance_type="tpu-v4-16")

@@ -14,6 +14,7 @@ from google.longrunning import operations_pb2
 
 from bastion.adapters.tpu.provisioner import CloudTpuSettings, make_client
 from bastion.emulators.tpu.server import Emulator, EmulatorSettings
+from tests.support.waiting import until
 
 ZONE = "projects/a-project/locations/us-central2-b"
 LABELS = {"bastion-managed": "team"}
@@ -91,12 +92,12 @@ class Service:
         return {node.name.rpartition("/")[2]: node.state for node in self.client.list_nodes(parent=ZONE)}
 
     def becomes(self, state: State, queued_id: str = "q") -> tpu_v2.QueuedResource:
-        eventually(lambda: self.get(queued_id).state.state is state)
+        until(lambda: self.get(queued_id).state.state is state)
         return self.get(queued_id)
 
     def done(self, operation: operations_pb2.Operation) -> operations_pb2.Operation:
         request = operations_pb2.GetOperationRequest(name=operation.name)
-        eventually(lambda: self.client.get_operation(request, timeout=PATIENCE_SECONDS).done)
+        until(lambda: self.client.get_operation(request, timeout=PATIENCE_SECONDS).done)
         return self.client.get_operation(request, timeout=PATIENCE_SECONDS)
 
     def end_notices(self) -> None:
@@ -111,13 +112,6 @@ class Service:
     def events(self) -> list[dict[str, Any]]:
         lines = (self._settings.state_dir / "events.jsonl").read_text().splitlines()
         return [json.loads(line) for line in lines]
-
-
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.005)
 
 
 def asked(
@@ -142,7 +136,7 @@ def asked(
     return tpu_v2.QueuedResource(tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]), **fields)
 
 
-def until(seconds: float) -> tpu_v2.QueuedResource.QueueingPolicy:
+def valid_for(seconds: float) -> tpu_v2.QueuedResource.QueueingPolicy:
     moment = datetime.datetime.now(datetime.timezone.utc) + datetime.timedelta(seconds=seconds)
     return tpu_v2.QueuedResource.QueueingPolicy(valid_until_time=moment)
 

@@ -5,13 +5,17 @@ from __future__ import annotations
 import itertools
 import json
 import random
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import requests
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.storage import Client
+from requests.adapters import HTTPAdapter
 
+from bastion.adapters.gcs import library
 from bastion.adapters.gcs.client import prepared
 from bastion.adapters.gcs.retry import Patience
 from bastion.adapters.gcs.store import GcsStore
@@ -44,6 +48,8 @@ HASTY = Patience(
     longest_pause_seconds=0.05,
     spare_retries=1e9,
 )
+_NUMBER = "X-Request-Number"
+_SETTLED_WITHIN = 30.0
 
 
 class Storage:
@@ -68,6 +74,8 @@ class Storage:
         self._handler = self.faults.wrap(handler(self._buckets, Uploads(self._buckets)))
         self._server = HttpServer(self._answer)
         self._numbers = itertools.count(1)
+        self._given_up: set[str] = set()
+        self._handled: set[str] = set()
         self.before: Callable[[Request], None] | None = None
         self.asked: list[str] = []
         self.targets: list[str] = []
@@ -86,9 +94,11 @@ class Storage:
         return f"http://127.0.0.1:{self._server.port}"
 
     def new_client(self) -> Client:
-        return prepared(
+        client = prepared(
             Client(project=None, credentials=AnonymousCredentials(), client_options={"api_endpoint": self.url})
         )
+        library.session_of(client).mount("http://", _Numbered(self._given_up))
+        return client
 
     def new_bucket(self) -> str:
         name = f"bucket-{next(self._numbers)}"
@@ -107,6 +117,16 @@ class Storage:
             patience=patience,
         )
 
+    def settle(self) -> None:
+        """Wait until the server has handled each request whose client stopped waiting for its answer.
+
+        Such a request may still create an object, also after another try of it and a deletion.
+        """
+        ends = time.monotonic() + _SETTLED_WITHIN
+        while not self._given_up <= self._handled:
+            assert time.monotonic() < ends, "a request was never handled"
+            time.sleep(0.005)
+
     def forget(self) -> None:
         self.asked.clear()
         self.targets.clear()
@@ -116,8 +136,29 @@ class Storage:
         self.targets.append(request.target)
         if self.before is not None:
             self.before(request)
-        response = self._handler(request)
+        try:
+            response = self._handler(request)
+        finally:
+            self._handled.add(request.headers.get(_NUMBER))
         return _bared(response) if self._bare else response
+
+
+class _Numbered(HTTPAdapter):
+    """Connections that number their requests and add those without an answer in time to a set."""
+
+    _numbers = itertools.count(1)
+
+    def __init__(self, given_up: set[str]) -> None:
+        super().__init__(pool_connections=8, pool_maxsize=64)
+        self._given_up = given_up
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **kwargs: Any) -> requests.Response:
+        request.headers[_NUMBER] = number = str(next(self._numbers))
+        try:
+            return super().send(request, *args, **kwargs)
+        except requests.ReadTimeout:
+            self._given_up.add(number)
+            raise
 
 
 def _bared(response: Response) -> Response:

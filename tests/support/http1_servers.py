@@ -10,7 +10,8 @@ import pytest
 
 from bastion.net.http1 import Headers, HttpServer, Request, Response
 from bastion.net.http1.server import Handler
-from tests.support.scripted_server import server_threads, until
+from tests.support.scripted_server import server_threads
+from tests.support.waiting import until
 
 Start = Callable[..., HttpServer]
 

@@ -12,20 +12,19 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeVar
 
 from bastion.adapters.folder.store import DirectoryStore
+from bastion.adapters.forwarding_store import ForwardingStore
 from bastion.adapters.prefixed_store import PrefixedStore
 from bastion.core import limits
 from bastion.core.errors import StoreUnavailable
-from bastion.ports import ObjectMeta, ObjectStore, StoredObject
+from bastion.ports import ObjectMeta, ObjectStore
 from bastion.testing.memory_store import MemoryStore
 from tests.support.gcs_storage import ALL_FAULTS, HASTY, Storage
-
-T = TypeVar("T")
+from tests.support.store_calls import WRITES, T
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,40 +33,33 @@ class Bucket:
 
     Attributes:
         connect: Another client of the same bucket.
+        settle: Waits until no unanswered request is under way.
         key_max_bytes: The longest key it takes.
     """
 
     connect: Callable[[], ObjectStore]
+    settle: Callable[[], None] = lambda: None
     key_max_bytes: int = limits.OBJECT_KEY_MAX_BYTES
 
     def open(self) -> ObjectStore:
         """Another client, for a test in which no two clients write the same key."""
-        return Persistent(self.connect())
+        return Persistent(self.connect(), self.settle)
 
 
-class Persistent:
-    """A store as its only writer uses it: what may not have been done is done again, which never does it twice."""
+class Persistent(ForwardingStore):
+    """A store as its only writer uses it: what may not have been done is done again, which never does it twice.
 
-    def __init__(self, store: ObjectStore) -> None:
-        self._store = store
+    A deletion first waits for `settle`: an unanswered try of a create may land after it.
+    """
 
-    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
-        return self._store.get(key, start=start, max_bytes=max_bytes)
+    def __init__(self, store: ObjectStore, settle: Callable[[], None]) -> None:
+        super().__init__(store)
+        self._settle = settle
 
-    def head(self, key: str) -> ObjectMeta | None:
-        return self._store.head(key)
-
-    def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
-        return self._store.list(prefix, start_after=start_after, end_before=end_before)
-
-    def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        return _persistently(lambda: self._store.put(key, data, generation=generation))
-
-    def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        return _persistently(lambda: self._store.append(key, data, generation=generation))
-
-    def delete(self, key: str, *, generation: int) -> None:
-        _persistently(lambda: self._store.delete(key, generation=generation))
+    def _call(self, method: str, key: str, call: Callable[[], T]) -> T:
+        if method == "delete":
+            self._settle()
+        return _persistently(call) if method in WRITES else call()
 
 
 def _persistently(call: Callable[[], T]) -> T:
@@ -132,7 +124,7 @@ def _plain_gcs(storage: Storage) -> Bucket:
 def _faulty_gcs(site: Site) -> Bucket:
     storage = site.storage("faulty")
     name = storage.new_bucket()
-    return Bucket(connect=lambda: storage.store(name, patience=HASTY))
+    return Bucket(connect=lambda: storage.store(name, patience=HASTY), settle=storage.settle)
 
 
 def _prefixed_gcs(site: Site) -> Bucket:

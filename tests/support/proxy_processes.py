@@ -3,19 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 from tests.support.attacked_proxy import AttackedProxy
-
-
-def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
-    """Waits; a proxy that takes a second to start takes ten where others want the processors, too."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come to that"
-        time.sleep(0.01)
 
 
 def gone(process: int) -> bool:

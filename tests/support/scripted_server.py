@@ -6,7 +6,6 @@ import contextlib
 import socket
 import ssl
 import threading
-import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
 
@@ -64,14 +63,6 @@ def nobody() -> Iterator[int]:
 def server_threads() -> list[threading.Thread]:
     """Those of all servers in this process: some serve many tests."""
     return [thread for thread in threading.enumerate() if thread.name.startswith("http-")]
-
-
-def until(condition: Callable[[], bool], seconds: float = 30.0) -> None:
-    """Waits for what comes a moment later, in another thread."""
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it does not come to that"
-        time.sleep(0.001)
 
 
 def read_head(connection: socket.socket) -> bytes:

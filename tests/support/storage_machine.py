@@ -8,7 +8,8 @@ import sys
 from pathlib import Path
 
 from bastion.wiring.local import LocalHome, down, starter_quota
-from tests.e2e.conftest import USER, StorageProcess
+from tests.support.local_root import USER
+from tests.support.storage_process import StorageProcess
 
 BASTION = (sys.executable, "-m", "bastion.cli.main")
 

@@ -3,10 +3,10 @@
 import os
 import secrets
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from random import Random
+from typing import Any
 
 from bastion import processes
 from bastion.adapters.system_clock import SystemClock
@@ -22,6 +22,7 @@ from bastion.ports import Clock
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.memory_store import MemoryStore
+from tests.support.waiting import until
 
 RUN = "abcdefghij-1"
 # Of this test process alone: commands are found, and ended, by it.
@@ -140,6 +141,11 @@ class Stage:
         self._live.append((host, thread))
         return thread
 
+    def run(self, command: str = "true", *, host: Host | None = None, **order: Any) -> None:
+        """Orders a try and starts the host."""
+        self.order(command, **order)
+        self.start(host or self.host())
+
     def end(self) -> None:
         self.store.enabled = False
         for host, thread in self._live:
@@ -182,13 +188,6 @@ class Stage:
         metas = self.memory.list(keys.log_segments("job", run, worker, source=source))
         text = b"".join(self.memory.get(meta.key).data for meta in metas).decode()
         return [line.split(" ", 1)[1] for line in text.splitlines()]
-
-
-def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 def command_processes(worker: int = 0) -> list[processes.ProcessId]:

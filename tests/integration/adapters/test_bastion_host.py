@@ -5,8 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -16,6 +14,7 @@ from bastion.adapters.bastion_host import MARKER, BastionHostProvisioner, _Gang
 from bastion.core.errors import ProvisionerRefused, ProvisionerUnavailable, SliceExists, Stockout
 from bastion.core.model.gangs import GangRef, GangRequest, GangState
 from bastion.processes import ProcessId
+from tests.support.waiting import until
 
 # Stands for Python running the agent: its file of arguments is $3's value.
 AGENT = """#!/bin/bash
@@ -76,13 +75,6 @@ def request(node_id: str, code: str = "sleep 60", token: str = "token", accelera
         accelerator_type=accelerator,
         agent_arguments=code,
     )
-
-
-def until(condition: Callable[[], object], seconds: float = 30.0) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.01)
 
 
 def test_a_node_is_an_agent_that_outlives_nobodys_call(place: Place):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -11,17 +10,11 @@ from bastion.agent.host_state import HostState
 from bastion.core.bucket import host_errors
 from bastion.core.bucket.protocol import HostPhase
 from bastion.core.disk_limit import NOTICE_NAME, DiskNotice
-from tests.support.worker_stage import RUN, Stage, until
+from tests.support.waiting import until
+from tests.support.worker_stage import RUN, Stage
 
 MIB = 1024 * 1024
 NOTICE = DiskNotice(held=30 * MIB, limit=0, free=0, total=200 * MIB)
-
-
-@pytest.fixture
-def stage(tmp_path: Path) -> Iterator[Stage]:
-    stage = Stage(tmp_path / "state")
-    yield stage
-    stage.end()
 
 
 def notify(state: HostState) -> None:
@@ -30,8 +23,7 @@ def notify(state: HostState) -> None:
 
 def test_a_command_that_fills_the_disk_ends_as_the_users_failure_and_its_files_go(stage: Stage) -> None:
     state = HostState(stage.state_dir, run=RUN, host=0)
-    stage.order("head -c 1000000 /dev/zero > data; echo written; sleep 600")
-    stage.start(stage.host())
+    stage.run("head -c 1000000 /dev/zero > data; echo written; sleep 600")
     until(lambda: (state.work_dir / "data").exists() and stage.phase() is HostPhase.RUNNING)
     notify(state)
     report = stage.final()
@@ -46,8 +38,7 @@ def test_a_command_that_fills_the_disk_ends_as_the_users_failure_and_its_files_g
 
 def test_a_setup_that_fills_the_disk_ends_so_too(stage: Stage) -> None:
     state = HostState(stage.state_dir, run=RUN, host=0)
-    stage.order("echo never", setup="sleep 600")
-    stage.start(stage.host())
+    stage.run("echo never", setup="sleep 600")
     until(lambda: stage.phase() is HostPhase.PREPARING)
     notify(state)
     report = stage.final()
@@ -57,8 +48,7 @@ def test_a_setup_that_fills_the_disk_ends_so_too(stage: Stage) -> None:
 def test_a_command_that_sees_the_full_disk_first_is_told_of_it_in_its_result(stage: Stage) -> None:
     state = HostState(stage.state_dir, run=RUN, host=0)
     # The notice comes while the command is at its end.
-    stage.order(f"ln -s {NOTICE.to_text()} ../{NOTICE_NAME}; exit 28")
-    stage.start(stage.host())
+    stage.run(f"ln -s {NOTICE.to_text()} ../{NOTICE_NAME}; exit 28")
     report = stage.final()
     assert (report.error, report.exit_code) == (host_errors.DISK_LIMIT, 28)
     until(lambda: not state.work_dir.exists())
@@ -66,15 +56,13 @@ def test_a_command_that_sees_the_full_disk_first_is_told_of_it_in_its_result(sta
 
 def test_a_job_without_a_slice_leaves_no_files_at_its_end(stage: Stage) -> None:
     state = HostState(stage.state_dir, run=RUN, host=0)
-    stage.order("echo kept > data")
-    stage.start(stage.host())
+    stage.run("echo kept > data")
     assert stage.final().exit_code == 0
     until(lambda: not list(state.folder.rglob("data")))
 
 
 def test_a_try_that_is_followed_by_another_keeps_its_files(stage: Stage) -> None:
-    stage.order("ls data 2>/dev/null; echo kept > data; exit 3", most=2)
-    stage.start(stage.host(on_vm=True))
+    stage.run("ls data 2>/dev/null; echo kept > data; exit 3", most=2, host=stage.host(on_vm=True))
     assert stage.final().exit_code == 3
     stage.order("ls data 2>/dev/null; echo kept > data; exit 3", number=2, most=2)
     until(lambda: stage.report().try_number == 2 and stage.report().phase.final)

@@ -16,19 +16,12 @@ from bastion.core.bucket.protocol import Claim, HostPhase, Report
 from bastion.core.instants import from_rfc3339
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.memory_store import MemoryStore
-from tests.support.worker_stage import RUN, TOKEN, Stage, command_processes, until
-
-
-@pytest.fixture
-def stage(tmp_path: Path):
-    stage = Stage(tmp_path / "state")
-    yield stage
-    stage.end()
+from tests.support.waiting import until
+from tests.support.worker_stage import RUN, TOKEN, Stage, command_processes
 
 
 def test_a_command_runs_once_behind_its_claim_and_its_end_is_reported_after_its_output(stage: Stage):
-    stage.order("echo out; echo err >&2; exit 7")
-    stage.start(stage.host(raw_log="logs/job"))
+    stage.run("echo out; echo err >&2; exit 7", host=stage.host(raw_log="logs/job"))
     report = stage.final()
     assert (report.phase, report.exit_code, report.error) == (HostPhase.EXITED, 7, "")
     assert report.started_at <= report.ended_at
@@ -46,8 +39,7 @@ def test_how_long_a_command_ran_does_not_depend_on_who_sets_the_clock(stage: Sta
         def now(self) -> float:
             return super().now() + (step if is_set.exists() else 0.0)
 
-    stage.order(f"touch {is_set}; exit 3")
-    stage.start(stage.host(clock=SetClock()))
+    stage.run(f"touch {is_set}; exit 3", host=stage.host(clock=SetClock()))
     report = stage.final()
     assert report.exit_code == 3
     assert 0 <= from_rfc3339(report.ended_at) - from_rfc3339(report.started_at) < 600
@@ -56,8 +48,7 @@ def test_how_long_a_command_ran_does_not_depend_on_who_sets_the_clock(stage: Sta
 @pytest.mark.parametrize(("command", "code"), [("true", 0), ("kill -9 $$", 137), ("exit 300", 44), ("no-such", 127)])
 def test_exit_codes_are_as_a_shell_gives_them(stage: Stage, monkeypatch, command: str, code: int):
     monkeypatch.setattr(execution, "SHUTDOWN_SIGNAL_SECONDS", 0.05)
-    stage.order(command)
-    stage.start(stage.host())
+    stage.run(command)
     assert (stage.final().phase, stage.final().exit_code) == (HostPhase.EXITED, code)
 
 
@@ -69,8 +60,7 @@ def test_without_an_order_nothing_is_claimed(stage: Stage):
 
 
 def test_a_stop_order_before_the_claim_ends_the_host_without_running(stage: Stage, tmp_path: Path):
-    stage.order(f"touch {tmp_path}/ran", stop="cancelled")
-    stage.start(stage.host())
+    stage.run(f"touch {tmp_path}/ran", stop="cancelled")
     report = stage.final()
     assert (report.phase, report.exit_code) == (HostPhase.STOPPED, None)
     assert "cancelled" in report.message
@@ -80,15 +70,13 @@ def test_a_stop_order_before_the_claim_ends_the_host_without_running(stage: Stag
 
 def test_a_closed_gate_keeps_the_command_from_running(stage: Stage, tmp_path: Path):
     stage.memory.put(keys.claim(RUN), Claim(run=RUN, closed="given up").to_bytes(), generation=0)
-    stage.order(f"touch {tmp_path}/ran")
-    stage.start(stage.host())
+    stage.run(f"touch {tmp_path}/ran")
     assert stage.final().phase is HostPhase.REFUSED
     assert not (tmp_path / "ran").exists()
 
 
 def test_other_workers_wait_for_worker_0(stage: Stage):
-    stage.order("echo $BASTION_HOST_INDEX of $BASTION_NUM_HOSTS")
-    stage.start(stage.host(worker=1, hosts=2, on_vm=True))
+    stage.run("echo $BASTION_HOST_INDEX of $BASTION_NUM_HOSTS", host=stage.host(worker=1, hosts=2, on_vm=True))
     until(lambda: stage.phase(1) is HostPhase.WAITING)
     time.sleep(0.1)
     assert stage.phase(1) is HostPhase.WAITING
@@ -98,8 +86,7 @@ def test_other_workers_wait_for_worker_0(stage: Stage):
 
 
 def test_a_stop_order_shows_the_reason_and_lets_the_command_save_its_work(stage: Stage):
-    stage.order("trap 'cat $BASTION_PREEMPT_FILE; exit 3' TERM; echo ready; while :; do sleep 0.05; done")
-    stage.start(stage.host())
+    stage.run("trap 'cat $BASTION_PREEMPT_FILE; exit 3' TERM; echo ready; while :; do sleep 0.05; done")
     until(lambda: stage.phase() is HostPhase.RUNNING)
     until(lambda: "stdout F ready" in stage.log())
     stage.order(stop="preempted: for vision", grace=20.0)
@@ -110,11 +97,10 @@ def test_a_stop_order_shows_the_reason_and_lets_the_command_save_its_work(stage:
 
 def test_a_checkpoint_is_reported_while_the_command_runs_and_the_last_one_with_its_end(stage: Stage, tmp_path: Path):
     go = tmp_path / "go"
-    stage.order(
+    stage.run(
         'test ! -e "$BASTION_CHECKPOINT_FILE" || exit 9; touch "$BASTION_CHECKPOINT_FILE"; '
         f'until test -e {go}; do sleep 0.02; done; touch "$BASTION_CHECKPOINT_FILE"'
     )
-    stage.start(stage.host())
     until(lambda: (report := stage.report()) is not None and report.checkpointed_at)
     running = stage.report()
     assert running is not None
@@ -126,8 +112,7 @@ def test_a_checkpoint_is_reported_while_the_command_runs_and_the_last_one_with_i
 
 
 def test_a_command_that_touches_its_file_all_the_time_causes_one_report_beside_the_others(stage: Stage, tmp_path: Path):
-    stage.order(f'until test -e {tmp_path}/go; do touch "$BASTION_CHECKPOINT_FILE"; sleep 0.01; done')
-    stage.start(stage.host())
+    stage.run(f'until test -e {tmp_path}/go; do touch "$BASTION_CHECKPOINT_FILE"; sleep 0.01; done')
     until(lambda: (report := stage.report()) is not None and report.checkpointed_at)
     time.sleep(0.3)
     (tmp_path / "go").touch()
@@ -137,14 +122,12 @@ def test_a_command_that_touches_its_file_all_the_time_causes_one_report_beside_t
 
 @pytest.mark.parametrize("thing", ["mkdir", "mkfifo", "ln -s /proc/self/mem"])
 def test_what_is_no_file_in_place_of_the_checkpoint_file_harms_no_job(stage: Stage, thing: str):
-    stage.order(f'{thing} "$BASTION_CHECKPOINT_FILE" && sleep 0.2')
-    stage.start(stage.host())
+    stage.run(f'{thing} "$BASTION_CHECKPOINT_FILE" && sleep 0.2')
     assert (stage.final().exit_code, stage.final().checkpointed_at) == (0, "")
 
 
 def test_a_command_that_ignores_the_signal_is_killed_after_the_grace_period_with_all_it_started(stage: Stage):
-    stage.order("trap '' TERM; (setsid sleep 60 &) ; env -i sleep 60 & echo ready; sleep 60; sleep 60")
-    stage.start(stage.host())
+    stage.run("trap '' TERM; (setsid sleep 60 &) ; env -i sleep 60 & echo ready; sleep 60; sleep 60")
     until(lambda: "stdout F ready" in stage.log())
     stage.order(stop="cancelled", grace=0.2)
     report = stage.final()
@@ -153,8 +136,7 @@ def test_a_command_that_ignores_the_signal_is_killed_after_the_grace_period_with
 
 
 def test_a_second_stop_with_less_grace_is_obeyed(stage: Stage):
-    stage.order("trap '' TERM; echo ready; while :; do sleep 0.05; done")
-    stage.start(stage.host())
+    stage.run("trap '' TERM; echo ready; while :; do sleep 0.05; done")
     until(lambda: "stdout F ready" in stage.log())
     stage.order(stop="preempted", grace=3600.0)
     time.sleep(0.1)
@@ -166,8 +148,7 @@ def test_what_a_command_leaves_behind_is_ended_and_its_output_kept(stage: Stage,
     monkeypatch.setattr(execution, "ORPHAN_GRACE_SECONDS", 20.0)
     # The daemonised child holds the pipes open and has left the session.
     left = f'trap "echo bye; exit" TERM; echo up; touch {tmp_path}/up; while :; do sleep 0.05; done'
-    stage.order(f"setsid bash -c '{left}' & until test -e {tmp_path}/up; do sleep 0.02; done")
-    stage.start(stage.host())
+    stage.run(f"setsid bash -c '{left}' & until test -e {tmp_path}/up; do sleep 0.02; done")
     report = stage.final()
     assert (report.phase, report.exit_code) == (HostPhase.EXITED, 0)
     # bash itself may say on stderr that its sleep was terminated.
@@ -176,8 +157,7 @@ def test_what_a_command_leaves_behind_is_ended_and_its_output_kept(stage: Stage,
 
 
 def test_an_unreachable_bucket_does_not_stop_the_command_and_everything_arrives_later(stage: Stage, tmp_path: Path):
-    stage.order(f"echo one; until test -e {tmp_path}/go; do sleep 0.02; done; echo two; touch {tmp_path}/done")
-    stage.start(stage.host())
+    stage.run(f"echo one; until test -e {tmp_path}/go; do sleep 0.02; done; echo two; touch {tmp_path}/done")
     until(lambda: stage.phase() is HostPhase.RUNNING and "stdout F one" in stage.log())
     for method in ("get", "head", "put", "append", "list"):
         stage.store.fail_next(method, times=100_000)
@@ -191,8 +171,7 @@ def test_an_unreachable_bucket_does_not_stop_the_command_and_everything_arrives_
 
 
 def test_where_another_machine_may_start_it_again_a_command_ends_when_its_order_is_lost(stage: Stage):
-    stage.order("echo up; sleep 60")
-    stage.start(stage.host(order_lost_seconds=2.0))
+    stage.run("echo up; sleep 60", host=stage.host(order_lost_seconds=2.0))
     until(lambda: "stdout F up" in stage.log())
     stage.store.fail_next("head", key=keys.order(RUN), times=100_000)
     report = stage.final()
@@ -217,8 +196,7 @@ def test_an_agent_that_starts_again_after_its_command_began_reports_it_and_does_
     first.close()
     leave_in_spool(first, "y", "z")
     stage.memory.put(keys.log_segment("job", RUN, 0, 1), b"2027-01-15T08:00:00.000000Z stdout F x\n", generation=0)
-    stage.order(f"touch {tmp_path}/ran")
-    stage.start(stage.host())
+    stage.run(f"touch {tmp_path}/ran")
     report = stage.final()
     assert (report.phase, report.error) == (HostPhase.FAILED, "HostRestarted")
     assert not (tmp_path / "ran").exists()
@@ -268,8 +246,7 @@ def test_a_host_that_was_made_anew_while_its_slice_ran_does_not_run(stage: Stage
     stage.memory.put(keys.claim(RUN), Claim(run=RUN, token=TOKEN, boot_id="boot-of-0").to_bytes(), generation=0)
     running = Report(run=RUN, host=1, token=TOKEN, boot_id="boot-1", phase=HostPhase.RUNNING)
     stage.memory.put(keys.report(RUN, 1), running.to_bytes(), generation=0)
-    stage.order(f"touch {tmp_path}/ran")
-    stage.start(stage.host(worker=1, hosts=2, on_vm=True, boot="boot-2"))
+    stage.run(f"touch {tmp_path}/ran", host=stage.host(worker=1, hosts=2, on_vm=True, boot="boot-2"))
     report = stage.final(1)
     assert (report.phase, report.error) == (HostPhase.FAILED, "HostRestarted")
     assert not (tmp_path / "ran").exists()
@@ -316,8 +293,7 @@ def test_a_command_that_got_the_shut_downs_signal_a_moment_before_its_agent_did_
     [({"X": "a\0b"}, "null"), ({"X": "x" * 200_000}, "too long"), ({"A=B": "x"}, "name")],
 )
 def test_a_command_that_cannot_be_started_fails_by_name_and_says_why_in_the_log(stage: Stage, env, message: str):
-    stage.order("true", env=env)
-    stage.start(stage.host())
+    stage.run("true", env=env)
     report = stage.final()
     assert (report.phase, report.error) == (HostPhase.FAILED, "HostFailed")
     assert message in report.message
@@ -325,8 +301,7 @@ def test_a_command_that_cannot_be_started_fails_by_name_and_says_why_in_the_log(
 
 
 def test_the_log_says_first_which_variables_were_overridden(stage: Stage):
-    stage.order("echo $BASTION_JOB", env={"BASTION_JOB": "other"})
-    stage.start(stage.host())
+    stage.run("echo $BASTION_JOB", env={"BASTION_JOB": "other"})
     stage.final()
     assert stage.log() == [
         "stderr F bastion: bastion overrides these variables of the job: BASTION_JOB",
@@ -335,15 +310,13 @@ def test_the_log_says_first_which_variables_were_overridden(stage: Stage):
 
 
 def test_the_command_starts_in_an_empty_folder_without_input(stage: Stage):
-    stage.order("ls -A; cat; echo end")
-    stage.start(stage.host())
+    stage.run("ls -A; cat; echo end")
     assert stage.final().exit_code == 0
     assert stage.log() == ["stdout F end"]
 
 
 def test_a_second_agent_of_a_live_host_does_nothing(stage: Stage):
-    stage.order("echo up; sleep 60")
-    stage.start(stage.host())
+    stage.run("echo up; sleep 60")
     until(lambda: stage.phase() is HostPhase.RUNNING and "stdout F up" in stage.log())
     assert stage.host().run() == 75
     assert stage.phase() is HostPhase.RUNNING

@@ -19,14 +19,8 @@ from bastion.core.bucket.protocol import HostPhase
 from bastion.emulators.tpu.host import HostFolder, HostSpec
 from bastion.emulators.tpu.metadata import MetadataServer as EmulatedServer
 from bastion.testing.manual_clock import ManualClock
-from tests.support.worker_stage import RUN, Stage, command_processes, until
-
-
-@pytest.fixture
-def stage(tmp_path: Path):
-    stage = Stage(tmp_path / "state")
-    yield stage
-    stage.end()
+from tests.support.waiting import until
+from tests.support.worker_stage import RUN, Stage, command_processes
 
 
 class Scripted:
@@ -154,8 +148,10 @@ def vm(tmp_path: Path) -> Iterator[Vm]:
 
 @pytest.mark.parametrize("error", ["Preempted", "Maintenance"])
 def test_a_notice_lets_the_command_save_its_work_and_is_the_reason_of_its_end(stage: Stage, vm: Vm, error: str):
-    stage.order("trap 'cat $BASTION_PREEMPT_FILE; exit 3' TERM; echo up; while :; do sleep 0.05; done")
-    stage.start(stage.host(on_vm=True, notices=vm.notices))
+    stage.run(
+        "trap 'cat $BASTION_PREEMPT_FILE; exit 3' TERM; echo up; while :; do sleep 0.05; done",
+        host=stage.host(on_vm=True, notices=vm.notices),
+    )
     until(lambda: "stdout F up" in stage.log())
     if error == "Preempted":
         vm.folder.preempted.touch()
@@ -188,8 +184,7 @@ def test_a_notice_while_the_host_waits_ends_its_waiting(stage: Stage, vm: Vm):
 
 def test_a_command_that_was_ended_a_moment_before_the_notice_came_was_not_at_fault(stage: Stage, vm: Vm, monkeypatch):
     monkeypatch.setattr(execution, "SHUTDOWN_SIGNAL_SECONDS", 10.0)
-    stage.order("echo up; kill -TERM $$")
-    stage.start(stage.host(on_vm=True, notices=vm.notices))
+    stage.run("echo up; kill -TERM $$", host=stage.host(on_vm=True, notices=vm.notices))
     until(lambda: stage.phase() is HostPhase.RUNNING and not command_processes())
     vm.folder.preempted.touch()
     final = stage.final()
@@ -197,8 +192,7 @@ def test_a_command_that_was_ended_a_moment_before_the_notice_came_was_not_at_fau
 
 
 def test_a_notice_after_the_commands_end_changes_nothing_about_it(stage: Stage, vm: Vm):
-    stage.order("true")
-    stage.start(stage.host(on_vm=True, notices=vm.notices))
+    stage.run("true", host=stage.host(on_vm=True, notices=vm.notices))
     final = stage.final()
     vm.folder.preempted.touch()
     until(lambda: vm.notices.pending is not None)
@@ -209,8 +203,10 @@ def test_a_notice_after_the_commands_end_changes_nothing_about_it(stage: Stage, 
 
 def test_a_host_that_goes_away_gives_its_report_though_its_log_cannot_be_stored(stage: Stage, vm: Vm, monkeypatch):
     monkeypatch.setattr(one_try, "SHUTDOWN_FLUSH_SECONDS", 0.2)
-    stage.order("trap 'echo bye; exit 1' TERM; echo up; while :; do sleep 0.05; done")
-    stage.start(stage.host(on_vm=True, notices=vm.notices))
+    stage.run(
+        "trap 'echo bye; exit 1' TERM; echo up; while :; do sleep 0.05; done",
+        host=stage.host(on_vm=True, notices=vm.notices),
+    )
     until(lambda: "stdout F up" in stage.log())
     for number in range(1, 10):
         for method in ("get", "put"):

@@ -35,15 +35,13 @@ def put(store, document: bytes) -> None:
     store.put(keys.claim(RUN), document, generation=0)
 
 
-def test_host_0_claims_and_passes():
-    store = MemoryStore()
+def test_host_0_claims_and_passes(store: MemoryStore):
     passage = gate(store).look()
     assert (passage.verdict, passage.coordinator) == (Verdict.OPEN, "10.0.0.1:8482")
     assert claim(store) == Claim(run=RUN, token="ours", boot_id="boot-1", address="10.0.0.1:8482")
 
 
-def test_other_hosts_wait_for_the_claim_and_learn_the_coordinator():
-    store = MemoryStore()
+def test_other_hosts_wait_for_the_claim_and_learn_the_coordinator(store: MemoryStore):
     other = gate(store, worker=1, boot="boot-of-1")
     assert other.look().verdict is Verdict.WAIT
     assert store.head(keys.claim(RUN)) is None
@@ -53,8 +51,7 @@ def test_other_hosts_wait_for_the_claim_and_learn_the_coordinator():
 
 
 @pytest.mark.parametrize("worker", [0, 1])
-def test_a_closed_gate_refuses_everybody_and_says_why(worker: int):
-    store = MemoryStore()
+def test_a_closed_gate_refuses_everybody_and_says_why(store: MemoryStore, worker: int):
     put(store, Claim(run=RUN, closed="cancelled by ann").to_bytes())
     passage = gate(store, worker=worker).look()
     assert passage.verdict is Verdict.REFUSED
@@ -62,22 +59,19 @@ def test_a_closed_gate_refuses_everybody_and_says_why(worker: int):
 
 
 @pytest.mark.parametrize("worker", [0, 1])
-def test_a_claim_of_another_token_refuses(worker: int):
-    store = MemoryStore()
+def test_a_claim_of_another_token_refuses(store: MemoryStore, worker: int):
     gate(store, token="theirs").look()
     assert gate(store, worker=worker).look().verdict is Verdict.REFUSED
 
 
 @pytest.mark.parametrize("worker", [0, 1])
-def test_an_unreadable_claim_refuses(worker: int):
-    store = MemoryStore()
+def test_an_unreadable_claim_refuses(store: MemoryStore, worker: int):
     put(store, b"{")
     assert gate(store, worker=worker).look().verdict is Verdict.REFUSED
 
 
 @pytest.mark.parametrize("fault", Fault)
-def test_a_lost_request_or_reply_is_not_a_second_claim(fault: Fault):
-    store = MemoryStore()
+def test_a_lost_request_or_reply_is_not_a_second_claim(store: MemoryStore, fault: Fault):
     faulty = FaultyStore(store)
     host = gate(faulty)
     faulty.fail_next("put", fault=fault)
@@ -87,26 +81,22 @@ def test_a_lost_request_or_reply_is_not_a_second_claim(fault: Fault):
     assert claim(store).token == "ours"
 
 
-def test_a_new_agent_of_the_same_boot_passes_its_own_claim():
-    store = MemoryStore()
+def test_a_new_agent_of_the_same_boot_passes_its_own_claim(store: MemoryStore):
     gate(store).look()
     assert gate(store).look().verdict is Verdict.OPEN
 
 
-def test_host_0_does_not_pass_its_claim_of_another_boot():
-    store = MemoryStore()
+def test_host_0_does_not_pass_its_claim_of_another_boot(store: MemoryStore):
     gate(store, boot="boot-1").look()
     assert gate(store, boot="boot-2").look().verdict is Verdict.RESTARTED
 
 
-def test_another_host_that_booted_anew_after_the_claim_does_not_pass():
-    store = MemoryStore()
+def test_another_host_that_booted_anew_after_the_claim_does_not_pass(store: MemoryStore):
     gate(store).look()
     assert gate(store, worker=1, boot="boot-2", reported=True).look().verdict is Verdict.RESTARTED
 
 
-def test_another_host_that_booted_anew_before_the_claim_passes():
-    store = MemoryStore()
+def test_another_host_that_booted_anew_before_the_claim_passes(store: MemoryStore):
     other = gate(store, worker=1, boot="boot-2", reported=True)
     assert other.look().verdict is Verdict.WAIT
     gate(store).look()

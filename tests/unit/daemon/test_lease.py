@@ -2,39 +2,37 @@
 
 from __future__ import annotations
 
-from bastion.core import limits
+from collections.abc import Callable
+
+from bastion.adapters.forwarding_store import ForwardingStore
 from bastion.core.bucket import keys
-from bastion.core.bucket.objects import ObjectMeta
 from bastion.daemon.lease import Lease
-from bastion.ports import ObjectStore, StoredObject
+from bastion.ports import ObjectStore
 from bastion.testing.manual_clock import ManualClock
 from bastion.testing.memory_store import MemoryStore
+from tests.support.store_calls import T
 
 TTL = 60.0
 
 
-class SlowReads:
+class SlowReads(ForwardingStore):
     """A way to the bucket on which a read takes its time before it is answered."""
 
     def __init__(self, store: ObjectStore, clock: ManualClock, seconds: float) -> None:
-        self._store, self._clock = store, clock
-        self.seconds = seconds
-        self.put, self.append, self.delete, self.list = store.put, store.append, store.delete, store.list
+        super().__init__(store)
+        self._clock, self.seconds = clock, seconds
 
-    def head(self, key: str) -> ObjectMeta | None:
-        return self._store.head(key)
-
-    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
-        self._clock.advance(self.seconds)
-        return self._store.get(key, start=start, max_bytes=max_bytes)
+    def _call(self, method: str, key: str, call: Callable[[], T]) -> T:
+        if method == "get":
+            self._clock.advance(self.seconds)
+        return call()
 
 
 def lease_of(owner: str, store: ObjectStore, clock: ManualClock) -> Lease:
     return Lease(store, clock, owner=owner, host_identity=owner, process="1:1", ttl_seconds=TTL)
 
 
-def test_a_slow_first_look_does_not_shorten_the_ttl_of_a_living_owner() -> None:
-    clock = ManualClock()
+def test_a_slow_first_look_does_not_shorten_the_ttl_of_a_living_owner(clock: ManualClock) -> None:
     store = MemoryStore(now=clock.now)
     owner = lease_of("owner", store, clock)
     assert owner.hold()
@@ -51,8 +49,7 @@ def test_a_slow_first_look_does_not_shorten_the_ttl_of_a_living_owner() -> None:
     assert rival.epoch == 2
 
 
-def test_a_lease_whose_owner_renews_it_is_never_taken() -> None:
-    clock = ManualClock()
+def test_a_lease_whose_owner_renews_it_is_never_taken(clock: ManualClock) -> None:
     store = MemoryStore(now=clock.now)
     owner, rival = lease_of("owner", store, clock), lease_of("rival", store, clock)
     for _ in range(40):

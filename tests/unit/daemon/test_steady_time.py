@@ -33,8 +33,7 @@ def held_for(lease: Lease, clock: ManualClock, seconds: float) -> None:
     assert lease.hold()
 
 
-def test_it_begins_at_server_time_and_not_at_this_machines() -> None:
-    clock = ManualClock()
+def test_it_begins_at_server_time_and_not_at_this_machines(clock: ManualClock) -> None:
     lease = lease_of("a", MemoryStore(now=clock.now), clock)
     server = clock.now()
     assert lease.hold()
@@ -45,9 +44,10 @@ def test_it_begins_at_server_time_and_not_at_this_machines() -> None:
 
 @pytest.mark.parametrize("step", [-HOUR, HOUR])
 @pytest.mark.parametrize("watched", [False, True])
-def test_on_another_machine_with_a_folder_a_step_is_not_taken_for_time(step: float, watched: bool) -> None:
+def test_on_another_machine_with_a_folder_a_step_is_not_taken_for_time(
+    clock: ManualClock, step: float, watched: bool
+) -> None:
     """With a folder server time is the writers' own; who saw the last renewal knows better."""
-    clock = ManualClock()
     store = MemoryStore(now=clock.now)
     owner, rival = lease_of("a", store, clock), lease_of("b", store, clock, boot="boot-2")
     assert owner.hold()
@@ -66,8 +66,7 @@ def test_on_another_machine_with_a_folder_a_step_is_not_taken_for_time(step: flo
         assert difference == pytest.approx(step, abs=TTL)  # nobody could tell it from an hour without a daemon
 
 
-def test_an_hour_without_any_daemon_counts_on_another_machine() -> None:
-    clock = ManualClock()
+def test_an_hour_without_any_daemon_counts_on_another_machine(clock: ManualClock) -> None:
     store = MemoryStore(now=clock.unset)
     owner = lease_of("a", store, clock)
     held_for(owner, clock, 100)
@@ -79,8 +78,7 @@ def test_an_hour_without_any_daemon_counts_on_another_machine() -> None:
     assert rival.steady.now() == pytest.approx(owner.steady.now(), abs=1)
 
 
-def test_a_third_daemon_goes_on_though_the_second_died_at_once() -> None:
-    clock = ManualClock()
+def test_a_third_daemon_goes_on_though_the_second_died_at_once(clock: ManualClock) -> None:
     store = MemoryStore(now=clock.unset)
     owner = lease_of("a", store, clock)
     held_for(owner, clock, 100)
@@ -92,8 +90,7 @@ def test_a_third_daemon_goes_on_though_the_second_died_at_once() -> None:
         assert rival.steady.now() == pytest.approx(owner.steady.now(), abs=1)
 
 
-def test_a_daemon_whose_answer_was_lost_goes_on_from_its_predecessor() -> None:
-    clock = ManualClock()
+def test_a_daemon_whose_answer_was_lost_goes_on_from_its_predecessor(clock: ManualClock) -> None:
     store = MemoryStore(now=clock.now)
     owner = lease_of("a", store, clock)
     held_for(owner, clock, 100)
@@ -109,8 +106,7 @@ def test_a_daemon_whose_answer_was_lost_goes_on_from_its_predecessor() -> None:
 
 
 @pytest.mark.parametrize("steady", ["9999-12-31T23:59:59Z", "1970-01-01T00:00:00Z"])
-def test_a_lease_that_somebody_else_wrote_moves_no_time(steady: str) -> None:
-    clock = ManualClock()
+def test_a_lease_that_somebody_else_wrote_moves_no_time(clock: ManualClock, steady: str) -> None:
     store = MemoryStore(now=clock.now)
     point = f'{{"steady": "{steady}", "server": "2027-01-15T08:00:00Z", "boot_id": "boot-1", "boot_seconds": 1}}'
     document = f'{{"owner": "x", "epoch": 3, "released": true, "steady": {point}}}'
@@ -120,8 +116,7 @@ def test_a_lease_that_somebody_else_wrote_moves_no_time(steady: str) -> None:
     assert lease.steady.now() == pytest.approx(clock.now())
 
 
-def test_who_comes_back_goes_on_behind_what_it_had_written() -> None:
-    clock = ManualClock()
+def test_who_comes_back_goes_on_behind_what_it_had_written(clock: ManualClock) -> None:
     store = MemoryStore(now=clock.now)
     owner = lease_of("a", store, clock)
     held_for(owner, clock, 100)

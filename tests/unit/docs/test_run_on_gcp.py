@@ -11,27 +11,28 @@ import importlib.util
 import re
 import shlex
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import bastion
+from bastion.adapters.forwarding_store import ForwardingStore
 from bastion.agent.logs.segments import SegmentStore
 from bastion.cli import parsing
 from bastion.client.jobs.client import Client
-from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.bucket.keys import Run
 from bastion.core.errors import AccessDenied, NotFound, PreconditionFailed
 from bastion.core.model import job_spec
-from bastion.core.model.job_spec import JobOptions
-from bastion.ports import ObjectMeta, ObjectStore, StoredObject
+from bastion.ports import ObjectMeta, ObjectStore
 from bastion.testing.cluster import BASTION, QUOTA, ROOT, Cluster
 from bastion.testing.memory_store import MemoryStore
 from bastion.testing.scripted_hosts import runs_for
 from bastion.wiring.roots import Root
+from tests.support.job_specs import new_spec
+from tests.support.store_calls import T
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 PAGE = (REPOSITORY / "docs" / "how-to" / "run-on-gcp.md").read_text("utf-8")
@@ -196,14 +197,25 @@ def grants(member: str, bucket: str) -> list[Grant]:
     return found
 
 
-class GuardedStore:
+# The permissions that a call needs on the objects it names.
+_VERBS = {
+    "get": ("get", "list"),
+    "head": ("get", "list"),
+    "list": ("list",),
+    "put": ("create",),
+    "append": ("create", "get", "delete"),
+    "delete": ("delete", "get", "list"),
+}
+
+
+class GuardedStore(ForwardingStore):
     """A bucket as one identity has it: what it was not granted is refused, as the adapter's requests would be.
 
     `parts` is where appends put their bytes first.
     """
 
     def __init__(self, store: ObjectStore, granted: list[Grant], *, parts: str = "append-parts/") -> None:
-        self._store = store
+        super().__init__(store)
         self._granted = granted
         self._parts = parts
 
@@ -212,34 +224,16 @@ class GuardedStore:
             if not any(grant.covers(f"storage.objects.{verb}", name) for grant in self._granted):
                 raise AccessDenied(f"the permission storage.objects.{verb} on {name or 'the ROOT'} is not granted")
 
-    def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
-        self._need(key, "get", "list")
-        return self._store.get(key, start=start, max_bytes=max_bytes)
-
-    def head(self, key: str) -> ObjectMeta | None:
-        self._need(key, "get", "list")
-        return self._store.head(key)
-
-    def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
-        self._need(prefix, "list")
-        return self._store.list(prefix, start_after=start_after, end_before=end_before)
-
-    def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        self._need(key, "create")
-        if self._store.head(key) is not None:
+    def _call(self, method: str, key: str, call: Callable[[], T]) -> T:
+        self._need(key, *_VERBS[method])
+        if method == "put" and self._store.head(key) is not None:
             self._need(key, "delete")
-        return self._store.put(key, data, generation=generation)
+        if method == "append":
+            self._need(self._parts, *_VERBS[method])
+        return call()
 
     def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
-        if generation == 0:
-            return self.put(key, data, generation=0)
-        self._need(self._parts, "create", "get", "delete")
-        self._need(key, "create", "get", "delete")
-        return self._store.append(key, data, generation=generation)
-
-    def delete(self, key: str, *, generation: int) -> None:
-        self._need(key, "delete", "get", "list")
-        self._store.delete(key, generation=generation)
+        return super().append(key, data, generation=generation) if generation else self.put(key, data, generation=0)
 
 
 USERS, DAEMON, WORKERS, ADMINS = "tpu-users@", "bastion-daemon@", "bastion-worker@", "tpu-admins@"
@@ -262,14 +256,14 @@ def test_a_daemon_its_hosts_and_a_user_do_their_work_with_what_is_granted_and_no
     cluster.hosts.scripts["job-1"] = runs_for(5)
 
     def submit(name: str, version: int | None = None) -> None:
-        spec = job_spec.new(
-            name=name,
+        spec = new_spec(
+            name,
             bastion=BASTION,
             command="run",
             user_id="alice",
             project_id="a",
             now=cluster.clock.now(),
-            options=JobOptions(instance_type="tpu-v4-32"),
+            instance_type="tpu-v4-32",
         )
         document = spec.document
         document["metadata"]["version"] = version

@@ -52,7 +52,7 @@ def reverse_project(change: ProjectChange) -> ProjectChange:
     )
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(policies())
 def test_a_file_differs_in_nothing_from_itself(one: Policy) -> None:
     found = difference(one, one)
@@ -60,7 +60,7 @@ def test_a_file_differs_in_nothing_from_itself(one: Policy) -> None:
     assert list(describe(found)) == ["no changes: both files have the same meaning"]
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(policies(), policies())
 def test_the_way_back_is_the_same_difference_with_before_and_after_exchanged(one: Policy, other: Policy) -> None:
     there, back = difference(one, other), difference(other, one)
@@ -76,7 +76,7 @@ def test_the_way_back_is_the_same_difference_with_before_and_after_exchanged(one
     }
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(policies(), policies())
 def test_the_changes_lead_from_every_entitlement_to_the_new_one(one: Policy, other: Policy) -> None:
     found = difference(one, other)
@@ -91,7 +91,7 @@ def test_the_changes_lead_from_every_entitlement_to_the_new_one(one: Policy, oth
             assert before + gains.get((project, kind), 0) == after
 
 
-@settings(max_examples=150)
+@settings(max_examples=60)
 @given(policies(), policies())
 def test_what_changes_is_told_and_equal_differences_in_equal_words(one: Policy, other: Policy) -> None:
     found = difference(one, other)

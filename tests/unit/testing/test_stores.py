@@ -22,8 +22,7 @@ def test_the_memory_store_takes_time_from_its_clock_and_counts_generations() -> 
     assert (first.generation, second.generation) == (1, 2)
 
 
-def test_a_listing_of_the_memory_store_is_of_one_moment() -> None:
-    store = MemoryStore()
+def test_a_listing_of_the_memory_store_is_of_one_moment(store: MemoryStore) -> None:
     store.put("a", b"", generation=0)
     listing = store.list("")
     store.put("b", b"", generation=0)

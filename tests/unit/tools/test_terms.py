@@ -26,10 +26,6 @@ def terms() -> ModuleType:
 LIST = "wish, wishes | user request | names text docs | wish list\ncrew | thread pool | ~names |\n"
 
 
-def test_the_tree_has_no_retired_term(terms: ModuleType) -> None:
-    assert terms.findings(terms.read_terms(terms.TERMS.read_text("utf-8")), terms.uses(terms.ROOT)) == []
-
-
 @pytest.mark.parametrize(
     ("source", "lines"),
     [

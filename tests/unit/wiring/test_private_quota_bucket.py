@@ -11,13 +11,12 @@ from bastion.adapters.system_clock import SystemClock
 from bastion.client import Client
 from bastion.client.quota.upload import QuotaClient
 from bastion.core.bucket import keys
-from bastion.core.model import job_spec
-from bastion.core.model.job_spec import JobOptions
 from bastion.daemon.daemon import Daemon
 from bastion.wiring.daemon import build_daemon
 from bastion.wiring.local import LocalHome
 from bastion.wiring.roots import open_root, parse_root
 from quota import load
+from tests.support.job_specs import new_spec
 
 
 def quota_text(v4: int, *, user: str) -> bytes:
@@ -73,10 +72,9 @@ def test_the_private_file_counts_the_users_own_is_ignored_and_nothing_is_written
     place: Place,
 ) -> None:
     before = place.tree()
-    spec = job_spec.new(
-        name="greedy", bastion="x-bastion", command="true", user_id="mallory", project_id="a", now=1.0,
-        options=JobOptions(instance_type="tpu-v4-32"),
-    )  # fmt: skip
+    spec = new_spec(
+        "greedy", bastion="x-bastion", user_id="mallory", project_id="a", now=1.0, instance_type="tpu-v4-32"
+    )
     place.client.submit(spec)
     for _ in range(3):
         said = place.tick()

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from google.cloud import tpu_v2
@@ -17,6 +16,7 @@ from bastion.core.model.provisioning import BUILT_IN
 from bastion.daemon.orphans import delete_orphan, find_orphans
 from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 from bastion.testing.memory_store import MemoryStore
+from tests.support.waiting import until
 
 ZONE = "us-central2-b"
 PARENT = f"projects/a-project/locations/{ZONE}"
@@ -54,13 +54,6 @@ def request(run: str, model: CapacityModel = CapacityModel.ON_DEMAND, num_slices
     )
 
 
-def eventually(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
-
-
 def test_leftovers_in_every_state_are_swept_and_strangers_stay(emulator: Emulator) -> None:
     slices = CloudTpuProvisioner(settings(emulator, "team-bastion"))
     others = CloudTpuProvisioner(settings(emulator, "other-bastion"))
@@ -72,14 +65,14 @@ def test_leftovers_in_every_state_are_swept_and_strangers_stay(emulator: Emulato
 
     faults.fail_creations(1)
     slices.create(request("ffffffffff-1", CapacityModel.SPOT))
-    eventually(lambda: states(slices) == {"ffffffffff-1": GangState.FAILED})
+    until(lambda: states(slices) == {"ffffffffff-1": GangState.FAILED})
     slices.create(request("ssssssssss-1", CapacityModel.SPOT))
-    eventually(lambda: states(slices).get("ssssssssss-1") is GangState.READY)
+    until(lambda: states(slices).get("ssssssssss-1") is GangState.READY)
     faults.preempt(keys.gang("ssssssssss-1"))
     slices.create(request("mmmmmmmmmm-1", num_slices=3))
     slices.create(request("nnnnnnnnnn-1"))
     slices.create(request("tttttttttt-1"))
-    eventually(lambda: states(slices).get("tttttttttt-1") is GangState.READY)
+    until(lambda: states(slices).get("tttttttttt-1") is GangState.READY)
     faults.crash(keys.gang("tttttttttt-1"))
     others.create(request("oooooooooo-1"))
     others.create(request("pppppppppp-1", CapacityModel.SPOT))
@@ -93,7 +86,7 @@ def test_leftovers_in_every_state_are_swept_and_strangers_stay(emulator: Emulato
     copied = client.get_node(name=f"{PARENT}/nodes/{keys.gang('nnnnnnnnnn-1')}", timeout=PATIENCE_SECONDS)
     copy = tpu_v2.Node(accelerator_type="v4-8", runtime_version="x", labels=dict(copied.labels))
     client.create_node(parent=PARENT, node_id="my-copy", node=copy, timeout=PATIENCE_SECONDS)
-    eventually(
+    until(
         lambda: (
             states(slices)
             == {
@@ -120,7 +113,7 @@ def test_leftovers_in_every_state_are_swept_and_strangers_stay(emulator: Emulato
         ]
         return not left
 
-    eventually(swept)
+    until(swept)
     assert sorted(states(others)) == ["oooooooooo-1", "pppppppppp-1"]
     nodes = {node.name.rpartition("/")[2] for node in client.list_nodes(parent=PARENT)}
     assert nodes == {"by-hand", "my-copy", keys.gang("oooooooooo-1"), keys.gang("pppppppppp-1")}

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import datetime
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 
 import grpc
@@ -32,6 +31,7 @@ from tests.support.cloud_tpu_api import (
     queued,
     slice_node,
 )
+from tests.support.waiting import until
 
 GANG = GangRef(name=NAME, num_slices=2)
 READY, LOST, CREATING, DELETING = GangState.READY, GangState.LOST, GangState.CREATING, GangState.DELETING
@@ -386,39 +386,32 @@ def emulated(tmp_path) -> Iterator[tuple[Emulator, CloudTpuProvisioner]]:
     emulator.close()
 
 
-def eventually(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, "waited in vain"
-        time.sleep(0.01)
-
-
 def test_a_gang_that_waits_says_in_the_apis_words_what_for_and_comes_up_when_there_is_capacity(emulated) -> None:
     emulator, client = emulated
     client.create(replace(SPOT, ref=GANG))
-    eventually(lambda: [status.waiting for status in client.list()] == ["WAITING_FOR_RESOURCES"])
+    until(lambda: [status.waiting for status in client.list()] == ["WAITING_FOR_RESOURCES"])
     assert client.get(GANG).state is GangState.WAITING
     assert client.failure(GANG) is None
     emulator.fleet.faults.set_capacity(["us-central2-b/v4-8=2"])
-    eventually(lambda: [status.state for status in client.list()] == [READY])
+    until(lambda: [status.state for status in client.list()] == [READY])
 
 
 def test_a_gang_that_waits_can_be_taken_back(emulated) -> None:
     _, client = emulated
     client.create(SPOT)
     client.delete(REF)
-    eventually(lambda: client.get(REF) is None)
+    until(lambda: client.get(REF) is None)
 
 
 def test_a_request_that_waited_long_enough_fails_for_want_of_capacity(emulated) -> None:
     _, client = emulated
     client.create(replace(SPOT, valid_until_seconds=0.05))
-    eventually(lambda: client.list()[0].state is GangState.FAILED)
+    until(lambda: client.list()[0].state is GangState.FAILED)
     cause, words = client.list()[0].failure
     assert cause == "capacity"
     assert "expired" in words
     client.delete(REF)
-    eventually(lambda: client.get(REF) is None)
+    until(lambda: client.get(REF) is None)
 
 
 def test_a_request_whose_reply_was_lost_is_found_by_its_token(emulated) -> None:
@@ -436,13 +429,13 @@ def test_a_pre_empted_gang_is_lost_from_the_notice_on_and_deleted_once_it_is_sus
     emulator, client = emulated
     emulator.fleet.faults.set_capacity(["us-central2-b/v4-8=2"])
     client.create(replace(SPOT, ref=GANG))
-    eventually(lambda: [status.state for status in client.list()] == [READY])
+    until(lambda: [status.state for status in client.list()] == [READY])
     emulator.fleet.faults.preempt(GANG.node(1))
-    eventually(lambda: client.list()[0].state is LOST)
+    until(lambda: client.list()[0].state is LOST)
     assert "preempted" in client.list()[0].message
 
     def gone() -> bool:
         client.delete(GANG)
         return client.get(GANG) is None
 
-    eventually(gone)
+    until(gone)

@@ -15,16 +15,10 @@ from bastion.agent.code import job_needs
 from bastion.client.code import bundle
 from bastion.core.bucket.protocol import HostPhase
 from bastion.core.errors import AccessDenied, NotFound, Refused, StoreUnavailable
-from tests.support.worker_stage import RUN, Stage, command_processes, until
+from tests.support.waiting import until
+from tests.support.worker_stage import RUN, Stage, command_processes
 
 URL = "gs://team/code.tar.gz"
-
-
-@pytest.fixture
-def stage(tmp_path: Path):
-    stage = Stage(tmp_path / "state")
-    yield stage
-    stage.end()
 
 
 def packed(folder: Path, **files: str) -> bytes:
@@ -49,8 +43,7 @@ def env_dir(stage: Stage) -> Path:
 
 def test_the_command_runs_in_the_tree_of_its_code(stage: Stage, tmp_path: Path) -> None:
     digest = serve(stage, packed(tmp_path / "src", lib__m_dot_py="x = 42", data_dot_txt="hello\n"))
-    stage.order("cat data.txt; python3 -c 'from lib import m; print(m.x)'", code=URL, code_sha256=digest)
-    stage.start(stage.host())
+    stage.run("cat data.txt; python3 -c 'from lib import m; print(m.x)'", code=URL, code_sha256=digest)
     assert (stage.final().phase, stage.final().exit_code) == (HostPhase.EXITED, 0)
     assert stage.log() == ["stdout F hello", "stdout F 42"]
     # Nothing asked for a setup, so there is none.
@@ -59,8 +52,7 @@ def test_the_command_runs_in_the_tree_of_its_code(stage: Stage, tmp_path: Path) 
 
 def test_code_that_a_client_put_anywhere_needs_no_digest(stage: Stage, tmp_path: Path) -> None:
     serve(stage, packed(tmp_path / "src", a="1"))
-    stage.order("ls", code=URL)
-    stage.start(stage.host())
+    stage.run("ls", code=URL)
     assert stage.final().exit_code == 0
     assert stage.log() == ["stdout F a"]
 
@@ -75,8 +67,7 @@ def raises(error: Exception) -> Callable[[str], bytes]:
 @pytest.mark.parametrize("error", [NotFound("x"), AccessDenied("x"), Refused("x")], ids=lambda e: type(e).__name__)
 def test_code_that_cannot_be_had_is_the_users_to_mend(stage: Stage, error: Exception) -> None:
     stage.fetch = raises(error)
-    stage.order("echo ran", code=URL)
-    stage.start(stage.host())
+    stage.run("echo ran", code=URL)
     report = stage.final()
     assert (report.phase, report.error, report.exit_code) == (HostPhase.FAILED, "BundleMissing", 66)
     assert stage.log() == [f"stderr F bastion: {report.message}"]
@@ -84,8 +75,7 @@ def test_code_that_cannot_be_had_is_the_users_to_mend(stage: Stage, error: Excep
 
 def test_code_that_is_not_what_was_ordered_never_runs(stage: Stage, tmp_path: Path) -> None:
     serve(stage, packed(tmp_path / "src", a="1"))
-    stage.order("echo ran", code=URL, code_sha256="0" * 64)
-    stage.start(stage.host())
+    stage.run("echo ran", code=URL, code_sha256="0" * 64)
     assert (stage.final().error, stage.final().exit_code) == ("BundleInvalid", 66)
     assert "is damaged: its SHA-256 is" in stage.final().message
     assert "stdout F ran" not in stage.log()
@@ -93,8 +83,7 @@ def test_code_that_is_not_what_was_ordered_never_runs(stage: Stage, tmp_path: Pa
 
 def test_code_that_is_no_archive_is_told_and_leaves_nothing(stage: Stage) -> None:
     serve(stage, b"PK\x03\x04")
-    stage.order("echo ran", code=URL)
-    stage.start(stage.host())
+    stage.run("echo ran", code=URL)
     assert stage.final().error == "BundleInvalid"
     assert "cannot be unpacked: it is a zip file" in stage.final().message
     assert not [path for path in (stage.state_dir / f"{RUN}.0").iterdir() if path.name.startswith("work")]
@@ -127,8 +116,7 @@ def test_a_stop_order_is_obeyed_while_the_code_is_fetched(stage: Stage) -> None:
         return b""
 
     stage.fetch = fetch
-    stage.order("echo ran", code=URL)
-    stage.start(stage.host())
+    stage.run("echo ran", code=URL)
     assert fetching.wait(20)
     until(lambda: stage.phase() is HostPhase.PREPARING)
     stage.order(stop="cancelled", grace=20.0)
@@ -140,15 +128,13 @@ def test_a_stop_order_is_obeyed_while_the_code_is_fetched(stage: Stage) -> None:
 def test_a_disk_that_refuses_is_not_the_users_fault(stage: Stage, tmp_path: Path) -> None:
     serve(stage, packed(tmp_path / "src", a="1"))
     (stage.state_dir / f"{RUN}.0" / "work.new").mkdir(parents=True)
-    stage.order("echo ran", code=URL)
-    stage.start(stage.host())
+    stage.run("echo ran", code=URL)
     assert (stage.final().error, stage.final().exit_code) == ("HostFailed", None)
 
 
 def test_a_setup_runs_once_in_the_tree_and_its_output_is_in_the_log(stage: Stage, tmp_path: Path) -> None:
     serve(stage, packed(tmp_path / "src", a="1"))
-    stage.order("cat a made", code=URL, setup="echo begun; echo 2 > made; echo oops >&2")
-    stage.start(stage.host())
+    stage.run("cat a made", code=URL, setup="echo begun; echo 2 > made; echo oops >&2")
     assert stage.final().exit_code == 0
     log = stage.log()
     assert log[0] == "stderr F bastion: setup: echo begun; echo 2 > made; echo oops >&2"
@@ -157,8 +143,7 @@ def test_a_setup_runs_once_in_the_tree_and_its_output_is_in_the_log(stage: Stage
 
 
 def test_a_setup_that_fails_is_named_with_its_exit_code_and_the_command_does_not_run(stage: Stage) -> None:
-    stage.order("echo ran", setup="echo no such package >&2; exit 3")
-    stage.start(stage.host())
+    stage.run("echo ran", setup="echo no such package >&2; exit 3")
     report = stage.final()
     assert (report.phase, report.error, report.exit_code) == (HostPhase.FAILED, "SetupFailed", 3)
     assert "the setup (echo no such package >&2; exit 3) exited with code 3" in report.message
@@ -166,8 +151,7 @@ def test_a_setup_that_fails_is_named_with_its_exit_code_and_the_command_does_not
 
 
 def test_a_stop_order_ends_a_setup_and_all_it_started(stage: Stage) -> None:
-    stage.order("echo ran", setup="(setsid sleep 60 &); echo up; sleep 60")
-    stage.start(stage.host())
+    stage.run("echo ran", setup="(setsid sleep 60 &); echo up; sleep 60")
     # The report and the log are stored by a thread each.
     until(lambda: stage.phase() is HostPhase.PREPARING and "stdout F up" in stage.log())
     stage.order(stop="preempted")
@@ -177,16 +161,14 @@ def test_a_stop_order_ends_a_setup_and_all_it_started(stage: Stage) -> None:
 
 
 def test_what_a_setup_leaves_running_does_not_live_on_beside_the_command(stage: Stage) -> None:
-    stage.order("true", setup="sleep 60 > /dev/null 2>&1 &")
-    stage.start(stage.host())
+    stage.run("true", setup="sleep 60 > /dev/null 2>&1 &")
     assert stage.final().exit_code == 0
     assert command_processes() == []
 
 
 def test_an_empty_setup_installs_nothing_although_the_code_names_packages(stage: Stage, tmp_path: Path) -> None:
     serve(stage, packed(tmp_path / "src", requirements_dot_txt="no-such-package==1\n"))
-    stage.order("echo ran", code=URL, setup="")
-    stage.start(stage.host())
+    stage.run("echo ran", code=URL, setup="")
     assert (stage.final().exit_code, stage.log()) == (0, ["stdout F ran"])
 
 
@@ -216,8 +198,7 @@ def test_requirements_are_installed_into_an_environment_of_the_jobs_own(
 ) -> None:
     serve(stage, packed(tmp_path / "src", requirements_dot_txt="nowhere-else==1.0\n"))
     # The packages of the Python that is on the path are seen as well.
-    stage.order(f"{IMPORTS}; python3 -c 'import pydantic'", code=URL, env=offline(wheel))
-    stage.start(stage.host())
+    stage.run(f"{IMPORTS}; python3 -c 'import pydantic'", code=URL, env=offline(wheel))
     assert stage.final().exit_code == 0, stage.log()
     assert stage.log() == [
         "stderr F bastion: setup: python3 -m pip install -q -r requirements.txt",
@@ -246,16 +227,14 @@ def test_a_project_can_be_imported_where_it_lies_with_what_it_depends_on_and_its
         "import sys, nowhere_else\nclass Main:\n    def run():\n        print(nowhere_else.name, sys.argv); return 5\n"
     )
     serve(stage, packed(tmp_path / "src", pyproject_dot_toml=project, src__mine__app_dot_py=app))
-    stage.order("cd /; mine a 'b c'", code=URL, env=offline(wheel))
-    stage.start(stage.host())
+    stage.run("cd /; mine a 'b c'", code=URL, env=offline(wheel))
     assert stage.final().exit_code == 5, stage.log()
     assert stage.log()[-1] == "stdout F installed ['mine', 'a', 'b c']"
 
 
 def test_a_project_that_depends_on_nothing_needs_no_pip(stage: Stage, tmp_path: Path) -> None:
     serve(stage, packed(tmp_path / "src", pyproject_dot_toml="[project]\nname = 'm'\n", src__m_dot_py="x = 7"))
-    stage.order("python3 -c 'import m; print(m.x)'", code=URL, env={"PIP_CONFIG_FILE": "/dev/null"})
-    stage.start(stage.host())
+    stage.run("python3 -c 'import m; print(m.x)'", code=URL, env={"PIP_CONFIG_FILE": "/dev/null"})
     assert stage.final().exit_code == 0, stage.log()
     assert stage.log()[-1] == "stdout F 7"
 
@@ -265,8 +244,7 @@ def test_a_project_that_depends_on_nothing_needs_no_pip(stage: Stage, tmp_path: 
 )
 def test_settings_of_tools_are_no_project(stage: Stage, tmp_path: Path, files: dict[str, str]) -> None:
     serve(stage, packed(tmp_path / "src", **files))
-    stage.order("echo ran", code=URL)
-    stage.start(stage.host())
+    stage.run("echo ran", code=URL)
     assert (stage.final().exit_code, stage.log()) == (0, ["stdout F ran"])
 
 
@@ -277,16 +255,14 @@ def test_settings_of_tools_are_no_project(stage: Stage, tmp_path: Path, files: d
 )
 def test_a_project_that_cannot_be_read_fails_the_setup(stage: Stage, tmp_path: Path, text: str) -> None:
     serve(stage, packed(tmp_path / "src", pyproject_dot_toml=text))
-    stage.order("echo ran", code=URL)
-    stage.start(stage.host())
+    stage.run("echo ran", code=URL)
     assert (stage.final().error, stage.final().exit_code) == ("SetupFailed", 66)
     assert "pyproject.toml" in stage.final().message
 
 
 def test_what_cannot_be_installed_fails_the_setup_and_the_log_says_what(stage: Stage, tmp_path: Path, wheel) -> None:
     serve(stage, packed(tmp_path / "src", requirements_dot_txt="nowhere-else==2.0\n"))
-    stage.order("echo ran", code=URL, env=offline(wheel))
-    stage.start(stage.host())
+    stage.run("echo ran", code=URL, env=offline(wheel))
     report = stage.final()
     assert (report.error, report.exit_code) == ("SetupFailed", 1)
     assert "--setup= to install nothing" in report.message
@@ -294,8 +270,7 @@ def test_what_cannot_be_installed_fails_the_setup_and_the_log_says_what(stage: S
 
 
 def test_pip_in_a_setup_of_ones_own_installs_into_the_environment_too(stage: Stage, wheel: Path) -> None:
-    stage.order(IMPORTS, setup="pip install -q nowhere-else", env=offline(wheel))
-    stage.start(stage.host())
+    stage.run(IMPORTS, setup="pip install -q nowhere-else", env=offline(wheel))
     assert stage.final().exit_code == 0, stage.log()
     assert stage.log()[-1] == f"stdout F installed {env_dir(stage)}"
 
@@ -312,8 +287,7 @@ def test_the_next_try_finds_the_code_the_environment_and_what_the_last_one_left(
     stage: Stage, tmp_path: Path, wheel: Path
 ) -> None:
     serve(stage, packed(tmp_path / "src", requirements_dot_txt="nowhere-else==1.0\n", a="1"))
-    stage.order("touch left; exit 1", code=URL, env=offline(wheel), most=2)
-    stage.start(stage.host(on_vm=True))
+    stage.run("touch left; exit 1", code=URL, env=offline(wheel), most=2, host=stage.host(on_vm=True))
     assert stage.final().exit_code == 1
     stage.fetch = raises(NotFound("gone meanwhile"))
     stage.order(restart="again", number=2, most=2)
@@ -349,7 +323,6 @@ def test_pip_is_asked_only_for_what_is_not_installed(tmp_path: Path, monkeypatch
 def test_what_is_installed_already_costs_no_pip(stage: Stage, tmp_path: Path) -> None:
     serve(stage, packed(tmp_path / "src", requirements_dot_txt="pytest\n"))
     # Where pip would fail at once.
-    stage.order("echo ran", code=URL, env={"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INPUT": "nonsense"})
-    stage.start(stage.host())
+    stage.run("echo ran", code=URL, env={"PIP_CONFIG_FILE": "/dev/null", "PIP_NO_INPUT": "nonsense"})
     assert stage.final().exit_code == 0, stage.log()
     assert stage.log()[-1] == "stdout F ran"

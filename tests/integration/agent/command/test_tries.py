@@ -8,14 +8,8 @@ import pytest
 from bastion.agent.host_state import HostState
 from bastion.core.bucket import keys
 from bastion.core.bucket.protocol import Claim, HostPhase, Report
-from tests.support.worker_stage import RUN, TOKEN, Stage, command_processes, until
-
-
-@pytest.fixture
-def stage(tmp_path: Path):
-    stage = Stage(tmp_path / "state")
-    yield stage
-    stage.end()
+from tests.support.waiting import until
+from tests.support.worker_stage import RUN, TOKEN, Stage, command_processes
 
 
 def agent_that_was_killed(stage: Stage, *tries: int, outcome: Report | None = None) -> None:
@@ -30,8 +24,7 @@ def agent_that_was_killed(stage: Stage, *tries: int, outcome: Report | None = No
 
 
 def test_a_failed_command_runs_again_in_place_when_the_next_try_is_ordered(stage: Stage):
-    stage.order("echo try $BASTION_TRY; ls; touch made; exit 3", most=2)
-    stage.start(stage.host(on_vm=True))
+    stage.run("echo try $BASTION_TRY; ls; touch made; exit 3", most=2, host=stage.host(on_vm=True))
     first = stage.final()
     assert (first.phase, first.exit_code) == (HostPhase.EXITED, 3)
     claim = stage.memory.head(keys.claim(RUN))
@@ -53,8 +46,11 @@ def test_a_failed_command_runs_again_in_place_when_the_next_try_is_ordered(stage
 
 
 def test_an_order_to_restart_ends_a_running_command_and_begins_nothing(stage: Stage):
-    stage.order("trap 'cat $BASTION_PREEMPT_FILE; exit 0' TERM; echo up; while :; do sleep 0.05; done", most=3)
-    stage.start(stage.host(on_vm=True))
+    stage.run(
+        "trap 'cat $BASTION_PREEMPT_FILE; exit 0' TERM; echo up; while :; do sleep 0.05; done",
+        most=3,
+        host=stage.host(on_vm=True),
+    )
     until(lambda: "stdout F up" in stage.log())
     stage.order("echo never", restart="worker 1 exited with 7", number=2, most=3)
     until(lambda: stage.waits_for(2))
@@ -73,8 +69,7 @@ def test_an_order_to_restart_ends_a_running_command_and_begins_nothing(stage: St
 
 
 def test_a_command_that_ignores_the_signal_of_a_restart_is_killed_with_its_whole_group(stage: Stage):
-    stage.order("trap '' TERM; (setsid sleep 60 &) ; echo up; sleep 60; sleep 60", most=2)
-    stage.start(stage.host(on_vm=True))
+    stage.run("trap '' TERM; (setsid sleep 60 &) ; echo up; sleep 60; sleep 60", most=2, host=stage.host(on_vm=True))
     until(lambda: "stdout F up" in stage.log())
     stage.order(restart="again", number=2, most=2, grace=0.1)
     until(lambda: stage.waits_for(2))
@@ -82,8 +77,7 @@ def test_a_command_that_ignores_the_signal_of_a_restart_is_killed_with_its_whole
 
 
 def test_a_host_that_succeeded_runs_again_with_the_others(stage: Stage):
-    stage.order("true", most=2)
-    stage.start(stage.host(on_vm=True))
+    stage.run("true", most=2, host=stage.host(on_vm=True))
     assert stage.final().exit_code == 0
     stage.order(restart="worker 1 exited with 1", number=2, most=2)
     until(lambda: stage.waits_for(2))
@@ -105,15 +99,13 @@ def test_all_hosts_wait_before_any_runs_the_next_try_behind_the_claim_of_the_fir
 
 
 def test_a_first_try_on_a_new_node_may_have_any_number(stage: Stage):
-    stage.order("echo $BASTION_TRY", number=3, most=3)
-    stage.start(stage.host(on_vm=True))
+    stage.run("echo $BASTION_TRY", number=3, most=3, host=stage.host(on_vm=True))
     assert stage.final(number=3).exit_code == 0
     assert stage.log() == ["stderr F bastion: try 3 of 3", "stdout F 3"]
 
 
 def test_an_order_of_an_earlier_try_runs_nothing_again(stage: Stage):
-    stage.order("echo $BASTION_TRY", number=2, most=3)
-    stage.start(stage.host(on_vm=True))
+    stage.run("echo $BASTION_TRY", number=2, most=3, host=stage.host(on_vm=True))
     final = stage.final(number=2)
     stage.order("echo $BASTION_TRY", number=1, most=3)
     stage.order("echo $BASTION_TRY", number=2, most=3)
@@ -123,8 +115,7 @@ def test_an_order_of_an_earlier_try_runs_nothing_again(stage: Stage):
 
 
 def test_the_last_try_is_followed_by_none_and_its_host_reads_no_orders_any_more(stage: Stage):
-    stage.order("false", most=1)
-    stage.start(stage.host(on_vm=True))
+    stage.run("false", most=1, host=stage.host(on_vm=True))
     final = stage.final()
 
     def reads_no_orders() -> bool:
@@ -141,8 +132,7 @@ def test_the_last_try_is_followed_by_none_and_its_host_reads_no_orders_any_more(
 
 
 def test_a_stop_reaches_a_host_that_waits_for_its_next_try(stage: Stage):
-    stage.order("false", most=2)
-    stage.start(stage.host(on_vm=True))
+    stage.run("false", most=2, host=stage.host(on_vm=True))
     stage.final()
     stage.order(restart="again", number=2, most=2)
     until(lambda: stage.waits_for(2))
@@ -155,8 +145,7 @@ def test_a_stop_reaches_a_host_that_waits_for_its_next_try(stage: Stage):
 def test_the_end_of_a_command_is_told_before_its_output_is_stored(stage: Stage):
     for method in ("put", "get"):
         stage.store.fail_next(method, key=keys.log_segment("job", RUN, 0, 1), times=100_000)
-    stage.order("echo out; exit 7")
-    stage.start(stage.host())
+    stage.run("echo out; exit 7")
     until(lambda: stage.phase() is HostPhase.ENDED)
     ended = stage.report()
     assert (ended.exit_code, ended.error) == (7, "")
@@ -170,8 +159,7 @@ def test_the_end_of_a_command_is_told_before_its_output_is_stored(stage: Stage):
 def test_the_next_try_does_not_wait_for_the_log_of_the_one_before(stage: Stage):
     for method in ("put", "get"):
         stage.store.fail_next(method, key=keys.log_segment("job", RUN, 0, 1), times=100_000)
-    stage.order("echo one; exit 7", most=2)
-    stage.start(stage.host(on_vm=True))
+    stage.run("echo one; exit 7", most=2, host=stage.host(on_vm=True))
     until(lambda: stage.phase() is HostPhase.ENDED)
     stage.order(restart="worker 0 exited with 7", number=2, most=2)
     until(lambda: stage.waits_for(2))
@@ -187,8 +175,7 @@ def test_an_agent_that_was_killed_in_its_second_try_runs_nothing_and_says_so(sta
     agent_that_was_killed(
         stage, 1, 2, outcome=Report(run=RUN, host=0, token=TOKEN, phase=HostPhase.EXITED, exit_code=1)
     )
-    stage.order(f"touch {tmp_path}/ran", number=2, most=3)
-    stage.start(stage.host(on_vm=True))
+    stage.run(f"touch {tmp_path}/ran", number=2, most=3, host=stage.host(on_vm=True))
     final = stage.final(number=2)
     assert (final.phase, final.error) == (HostPhase.FAILED, "HostRestarted")
     stage.order(f"touch {tmp_path}/ran", number=3, most=3)
@@ -219,16 +206,14 @@ def test_an_agent_that_was_killed_between_two_tries_runs_the_next(stage: Stage, 
 
 def test_a_host_that_booted_again_between_two_tries_runs_none(stage: Stage):
     between_two_tries(stage, waiting=False)
-    stage.order("echo again", number=2, most=2)
-    stage.start(stage.host(on_vm=True, boot="boot-2"))
+    stage.run("echo again", number=2, most=2, host=stage.host(on_vm=True, boot="boot-2"))
     final = stage.final(number=2)
     assert (final.phase, final.error) == (HostPhase.FAILED, "HostRestarted")
     assert stage.log() == []
 
 
 def test_a_setup_command_runs_once_on_a_host_and_its_output_is_logged(stage: Stage):
-    stage.order("echo $BASTION_TRY; exit 1", most=2, setup="echo setting up; touch ready")
-    stage.start(stage.host(on_vm=True))
+    stage.run("echo $BASTION_TRY; exit 1", most=2, setup="echo setting up; touch ready", host=stage.host(on_vm=True))
     stage.final()
     stage.order(restart="again", number=2, most=2)
     until(lambda: stage.waits_for(2))
@@ -239,8 +224,7 @@ def test_a_setup_command_runs_once_on_a_host_and_its_output_is_logged(stage: Sta
 
 
 def test_a_setup_command_that_fails_is_named_and_the_command_does_not_run(stage: Stage):
-    stage.order("echo ran", setup="echo oh; exit 9")
-    stage.start(stage.host(on_vm=True))
+    stage.run("echo ran", setup="echo oh; exit 9", host=stage.host(on_vm=True))
     final = stage.final()
     assert (final.phase, final.error, final.exit_code) == (HostPhase.FAILED, "SetupFailed", 9)
     assert final.started_at == ""
@@ -249,8 +233,7 @@ def test_a_setup_command_that_fails_is_named_and_the_command_does_not_run(stage:
 
 
 def test_a_host_tells_that_it_prepares_and_a_stop_ends_that_too(stage: Stage):
-    stage.order("echo ran", setup="echo up; (setsid sleep 60 &) ; sleep 60")
-    stage.start(stage.host(on_vm=True))
+    stage.run("echo ran", setup="echo up; (setsid sleep 60 &) ; sleep 60", host=stage.host(on_vm=True))
     until(lambda: stage.phase() is HostPhase.PREPARING and "stdout F up" in stage.log())
     stage.order(stop="cancelled by ann")
     assert stage.final().phase is HostPhase.STOPPED

@@ -1,24 +1,16 @@
 """A host's output folder over several runs of its job: real commands on a store in memory."""
 
-from pathlib import Path
-
 import pytest
 
 from bastion.agent.host_state import HostState
 from bastion.core import limits
 from bastion.core.bucket import keys, outputs
 from bastion.core.bucket.protocol import HostPhase, Report
-from tests.support.worker_stage import RUN, TOKEN, Stage, until
+from tests.support.waiting import until
+from tests.support.worker_stage import RUN, TOKEN, Stage
 
 UID = "abcdefghij"
 SECOND, THIRD = f"{UID}-2", f"{UID}-3"
-
-
-@pytest.fixture
-def stage(tmp_path: Path):
-    stage = Stage(tmp_path / "state")
-    yield stage
-    stage.end()
 
 
 def manifests(stage: Stage, worker: int = 0) -> list[outputs.Manifest]:
@@ -27,19 +19,23 @@ def manifests(stage: Stage, worker: int = 0) -> list[outputs.Manifest]:
 
 
 def test_a_file_that_a_stopped_command_saved_is_there_in_the_next_attempt(stage: Stage):
-    stage.order(
+    stage.run(
         "trap 'echo 41 > $BASTION_OUTPUT_DIR/step; exit 0' TERM; echo up; while :; do sleep 0.05; done",
         output_dir="out",
+        host=stage.host(on_vm=True),
     )
-    stage.start(stage.host(on_vm=True))
     until(lambda: "stdout F up" in stage.log())
     stage.order(stop="evicted", output_dir="out")
     assert stage.final().phase is HostPhase.STOPPED
     (manifest,) = manifests(stage)
     assert list(manifest.files) == ["step"]
 
-    stage.order("cat out/step", output_dir="out", run=SECOND)
-    stage.start(stage.host(on_vm=True, run=SECOND, state_dir=stage.state_dir / "other"))
+    stage.run(
+        "cat out/step",
+        output_dir="out",
+        run=SECOND,
+        host=stage.host(on_vm=True, run=SECOND, state_dir=stage.state_dir / "other"),
+    )
     assert stage.final(run=SECOND).exit_code == 0
     assert stage.log(run=SECOND) == [
         f"stderr F bastion: restored outputs of {UID}-1: 1 files, 3 bytes (sync {manifest.seq})",
@@ -48,8 +44,11 @@ def test_a_file_that_a_stopped_command_saved_is_there_in_the_next_attempt(stage:
 
 
 def test_a_command_begins_without_outputs_in_its_first_attempt_and_stores_them_when_it_ends(stage: Stage):
-    stage.order('test -d "$BASTION_OUTPUT_DIR" && ls out; echo 1 > out/a; mkdir out/b', output_dir="out")
-    stage.start(stage.host(on_vm=True))
+    stage.run(
+        'test -d "$BASTION_OUTPUT_DIR" && ls out; echo 1 > out/a; mkdir out/b',
+        output_dir="out",
+        host=stage.host(on_vm=True),
+    )
     assert stage.final().exit_code == 0
     manifest = manifests(stage)[-1]  # one before it may hold what there was between the two commands
     assert (list(manifest.files), manifest.folders, manifest.run) == (["a"], ("b",), f"{UID}-1")
@@ -57,8 +56,7 @@ def test_a_command_begins_without_outputs_in_its_first_attempt_and_stores_them_w
 
 
 def test_outputs_stay_from_try_to_try_and_go_on_being_stored(stage: Stage):
-    stage.order("echo $BASTION_TRY >> out/tries; exit 3", most=2, output_dir="out")
-    stage.start(stage.host(on_vm=True))
+    stage.run("echo $BASTION_TRY >> out/tries; exit 3", most=2, output_dir="out", host=stage.host(on_vm=True))
     stage.final()
     stage.order(restart="worker 0 exited with 3", number=2, most=2, output_dir="out")
     until(lambda: stage.waits_for(2))
@@ -84,11 +82,11 @@ def test_with_worker0_every_host_begins_with_what_host_0_stored(stage: Stage):
 
 
 def test_a_save_that_the_command_tells_of_is_stored_long_before_its_end(stage: Stage):
-    stage.order(
+    stage.run(
         'echo 7 > out/step; touch "$BASTION_CHECKPOINT_FILE"; while :; do sleep 0.05; done',
         output_dir="out",
+        host=stage.host(on_vm=True),
     )
-    stage.start(stage.host(on_vm=True))
     until(lambda: [manifest for manifest in manifests(stage) if "step" in manifest.files])
     until(lambda: stage.phase() is HostPhase.RUNNING)  # stored by another thread than the outputs
     stage.order(stop="cancelled", output_dir="out", grace=0.1)
@@ -110,8 +108,7 @@ def test_what_cannot_be_stored_is_told_in_the_log_and_the_report(stage: Stage, m
 
 
 def test_what_is_no_file_of_the_folder_is_named_in_the_log(stage: Stage):
-    stage.order("echo 1 > out/a; ln -s /etc out/away", output_dir="out")
-    stage.start(stage.host(on_vm=True))
+    stage.run("echo 1 > out/a; ln -s /etc out/away", output_dir="out", host=stage.host(on_vm=True))
     assert stage.final().exit_code == 0
     assert stage.log() == ["stderr F bastion: not stored: away (points to an absolute path)"]
 
@@ -127,8 +124,7 @@ def test_an_agent_that_died_after_its_command_stores_its_outputs_when_it_is_back
         Report(run=RUN, host=0, token=TOKEN, boot_id="boot-1", phase=HostPhase.EXITED, exit_code=0, try_number=1)
     )
     state.close()
-    stage.order("true", output_dir="out")
-    stage.start(stage.host(on_vm=True))
+    stage.run("true", output_dir="out", host=stage.host(on_vm=True))
     assert stage.final().exit_code == 0
     assert list(manifests(stage)[-1].files) == ["result"]
 
@@ -149,7 +145,6 @@ def test_a_manifest_that_names_what_no_store_could_hold_is_passed_over(stage: St
     file = outputs.StoredFile(mode=0o644, mtime_ns=0, parts=(long,))
     manifest = outputs.Manifest(run=f"{UID}-1", seq=1, files={"x": file})
     stage.memory.put(keys.outputs("job", UID, 0) + outputs.manifest_name(1), manifest.to_bytes(), generation=0)
-    stage.order("echo ran", output_dir="out", run=SECOND)
-    stage.start(stage.host(on_vm=True, run=SECOND))
+    stage.run("echo ran", output_dir="out", run=SECOND, host=stage.host(on_vm=True, run=SECOND))
     assert stage.final(run=SECOND).exit_code == 0
     assert "skipping incomplete outputs: manifest-0000000001" in stage.log(run=SECOND)[0]

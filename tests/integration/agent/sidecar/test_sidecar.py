@@ -18,7 +18,8 @@ from bastion.agent.host import Host
 from bastion.agent.sidecar import die_with_parent
 from bastion.agent.sidecar.sidecar import SidecarTimes
 from bastion.core.bucket.protocol import HostPhase
-from tests.support.worker_stage import RUN, TOKEN, Stage, until
+from tests.support.waiting import until
+from tests.support.worker_stage import RUN, TOKEN, Stage
 
 MAPPING = "lake:projects/p/locations/global/keyRings/r/cryptoKeys/k"
 STAND_IN = (sys.executable, str(Path(__file__).parents[3] / "support" / "proxy_stand_in.py"))

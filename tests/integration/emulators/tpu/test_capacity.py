@@ -10,15 +10,8 @@ from pathlib import Path
 import pytest
 from google.api_core import exceptions
 
-from tests.support.emulated_queue import (
-    PATIENCE_SECONDS,
-    ZONE,
-    Service,
-    State,
-    eventually,
-    started,
-    until,
-)
+from tests.support.emulated_queue import PATIENCE_SECONDS, ZONE, Service, State, started, valid_for
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -52,7 +45,7 @@ def test_capacity_of_a_family_is_counted_in_units_and_other_zones_have_their_own
     service.becomes(State.ACTIVE, "small")
     elsewhere = ZONE.replace("us-central2-b", "us-central2-a")
     service.create("late", parent=elsewhere, node_id="b-c", accelerator_type="v4-32")
-    eventually(lambda: len(service.nodes()) == 2 and len(list(service.client.list_nodes(parent=elsewhere))) == 1)
+    until(lambda: len(service.nodes()) == 2 and len(list(service.client.list_nodes(parent=elsewhere))) == 1)
     assert service.get("late").state.state is State.WAITING_FOR_RESOURCES
 
 
@@ -67,7 +60,7 @@ def test_a_node_on_demand_beyond_capacity_is_a_stockout_inside_its_operation(sta
 
 def test_quota_counts_whatever_exists_and_its_refusal_names_the_limit(start) -> None:
     service = start(quota={("us-central2", "v4"): 24})
-    service.create("failed", node_id="b-a", queueing_policy=until(seconds=-1))
+    service.create("failed", node_id="b-a", queueing_policy=valid_for(seconds=-1))
     service.becomes(State.FAILED, "failed")
     service.create("suspended", node_id="b-b")
     service.becomes(State.ACTIVE, "suspended")
@@ -121,7 +114,7 @@ def test_a_stockout_while_it_is_provisioned_fails_it_and_leaves_no_node(start) -
     failed = service.becomes(State.FAILED)
     assert failed.state.failed_data.error.code == 8
     assert "no more capacity" in failed.state.failed_data.error.message
-    eventually(lambda: service.nodes() == {})
+    until(lambda: service.nodes() == {})
     with pytest.raises(exceptions.AlreadyExists):
         service.create(slices=3)
     service.delete().result(timeout=PATIENCE_SECONDS)

@@ -16,7 +16,8 @@ from bastion.core.errors import Refused
 from bastion.emulators.tpu.fault_plan import FAULT_TYPES, FaultPlan, parse_rates
 from bastion.emulators.tpu.faults import Faults
 from bastion.emulators.tpu.hosts import METADATA_PORT
-from tests.support.emulated_queue import PATIENCE_SECONDS, ZONE, NodeState, Service, State, eventually, started
+from tests.support.emulated_queue import PATIENCE_SECONDS, ZONE, NodeState, Service, State, started
+from tests.support.waiting import until
 
 SPOT = tpu_v2.QueuedResource.Spot()
 
@@ -80,7 +81,7 @@ def test_a_reply_is_lost_after_the_call_was_carried_out(start, faults: Faults) -
     faults.lose_replies("DeleteQueuedResource")
     with pytest.raises(exceptions.ServiceUnavailable):
         service.delete(force=True)
-    eventually(lambda: service.states() == {})
+    until(lambda: service.states() == {})
 
 
 def test_a_call_fails_as_often_as_it_is_told_and_does_nothing(start, faults: Faults) -> None:
@@ -105,7 +106,7 @@ def test_the_hosts_are_told_of_a_preemption_before_it_happens(start, faults: Fau
     assert host
     assert ask(address, "preempted")[0] == "FALSE"
     faults.preempt("b-x")
-    eventually(lambda: ask(address, "preempted")[0] == "TRUE")
+    until(lambda: ask(address, "preempted")[0] == "TRUE")
     assert service.nodes() == {"b-x": NodeState.READY}
     service.end_notices()
     service.becomes(State.SUSPENDED)
@@ -125,7 +126,7 @@ def test_a_maintenance_is_told_to_whoever_waits_for_a_change_and_then_ends_the_n
     assert ask(address, "maintenance-event", tag, wait=True) == (event, changed)  # it has changed since: at once
     assert service.nodes() == {"b-x": NodeState.READY}
     service.end_notices()
-    eventually(lambda: service.nodes() == {"b-x": NodeState.TERMINATED})
+    until(lambda: service.nodes() == {"b-x": NodeState.TERMINATED})
     assert service.states() == {"q": State.ACTIVE}
 
 
@@ -137,11 +138,11 @@ def test_a_maintenance_can_bring_the_node_back_on_new_hosts(start, faults: Fault
     service.done(service.create_node("b-slow"))
     faults.delay_creations(3600)
     faults.maintain("b-slow", recreate=True)
-    eventually(lambda: service.nodes() == {"b-slow": NodeState.REPAIRING, "b-x": NodeState.READY})
+    until(lambda: service.nodes() == {"b-slow": NodeState.REPAIRING, "b-x": NodeState.READY})
     faults.delay_creations(0)
     faults.maintain("b-x", recreate=True)
-    eventually(lambda: service.client.get_node(name=f"{ZONE}/nodes/b-x").id != before)
-    eventually(lambda: service.nodes()["b-x"] is NodeState.READY)
+    until(lambda: service.client.get_node(name=f"{ZONE}/nodes/b-x").id != before)
+    until(lambda: service.nodes()["b-x"] is NodeState.READY)
     story = [event["event"] for event in service.events() if event["name"].endswith("/nodes/b-x")]
     assert story[-3:] == ["ready", "repairing", "ready"]
     assert service.states() == {"q": State.ACTIVE}
@@ -152,13 +153,13 @@ def test_a_host_that_crashes_is_gone_at_once_and_the_node_says_so_or_not(start, 
     for node_id in ("b-loud", "b-silent"):
         service.done(service.create_node(node_id, "v4-16"))
     faults.crash("b-loud", worker=1)
-    eventually(lambda: service.nodes()["b-loud"] is NodeState.TERMINATED)
+    until(lambda: service.nodes()["b-loud"] is NodeState.TERMINATED)
     node = service.client.get_node(name=f"{ZONE}/nodes/b-loud")
     assert "worker 1 of 2 died" in node.health_description
     first, second = (e.ip_address for e in service.client.get_node(name=f"{ZONE}/nodes/b-silent").network_endpoints)
     dying, living = host_at(first), host_at(second)
     faults.crash("b-silent", silent=True)
-    eventually(lambda: host_at(first) != dying)
+    until(lambda: host_at(first) != dying)
     time.sleep(0.2)  # several looks of the watcher
     assert service.nodes()["b-silent"] is NodeState.READY
     assert host_at(second) == living != ""
@@ -199,7 +200,7 @@ def test_seeded_faults_of_nodes_happen_by_their_names_and_only_spot_nodes_are_pr
     expected = {
         name: State.FAILED if name in fails else State.SUSPENDED if name in taken else State.ACTIVE for name in names
     }
-    eventually(lambda: {name: state for name, state in service.states().items() if name in expected} == expected)
+    until(lambda: {name: state for name, state in service.states().items() if name in expected} == expected)
     assert State.SUSPENDED not in {state for name, state in service.states().items() if name not in expected}
 
 

@@ -25,10 +25,10 @@ from tests.support.emulated_queue import (
     Service,
     State,
     asked,
-    eventually,
     started,
-    until,
+    valid_for,
 )
+from tests.support.waiting import until
 
 
 @pytest.fixture
@@ -185,7 +185,7 @@ def test_deleting_again_gives_the_same_operation_and_what_is_gone_is_not_found(s
         fleet = service.emulator.fleet
         name = f"{ZONE}/queuedResources/q"
         assert fleet.queue.delete(name, force=False) == fleet.queue.delete(name, force=True)
-    eventually(lambda: service.states() == {})
+    until(lambda: service.states() == {})
     for call in (service.get, service.delete, service.reset):
         with pytest.raises(exceptions.NotFound):
             call()
@@ -306,7 +306,7 @@ def test_a_new_emulator_on_the_same_folder_takes_over_every_state(start) -> None
     service = start(create_seconds=0.0, exists={("us-central2-b", "v4-8"): 4})
     service.create("active", node_id="b-a", slices=2)
     service.create("suspended", node_id="b-s")
-    service.create("failed", node_id="b-f", queueing_policy=until(seconds=-1))
+    service.create("failed", node_id="b-f", queueing_policy=valid_for(seconds=-1))
     service.becomes(State.ACTIVE, "active")
     service.becomes(State.ACTIVE, "suspended")
     service.becomes(State.FAILED, "failed")

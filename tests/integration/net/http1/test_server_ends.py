@@ -11,7 +11,7 @@ import pytest
 
 from bastion.net.http1 import Request, Response
 from tests.support.http1_servers import Client, Start, echo, start
-from tests.support.scripted_server import until
+from tests.support.waiting import until
 
 __all__ = ["start"]
 

@@ -125,8 +125,24 @@ def test_large_bodies_go_both_ways(identity: certificate.ServerIdentity, secure:
     server.close(0.0)
 
 
-def test_a_connection_is_used_again_and_dropped_when_the_service_ended_it() -> None:
-    with serving(answering(OK, OK), answering(OK)) as port, forwarding(port) as upstream:
+def ending(close: bytes) -> bytes:
+    return OK.replace(b"\r\n\r\n", b"\r\n" + close + b"\r\n")
+
+
+@pytest.mark.parametrize(
+    ("scripts", "settings"),
+    [
+        (((OK, OK), (OK,)), {}),
+        (((OK,), (OK,), (OK,)), {"idle_seconds": 0.0}),
+        (((ending(b"Connection: close\r\n"),), (OK, OK)), {}),
+        (((ending(b"connection: foo, Close\r\n"),), (OK, OK)), {}),
+    ],
+    ids=["ended by the service", "idle for long", "announced", "announced among others"],
+)
+def test_a_connection_is_used_again_as_long_as_it_may_be(
+    scripts: tuple[tuple[bytes, ...], ...], settings: dict[str, float]
+) -> None:
+    with serving(*(answering(*script) for script in scripts)) as port, forwarding(port, **settings) as upstream:
         for _ in range(3):
             assert upstream.ask(asked()).read() == b"ok"
 
@@ -135,20 +151,6 @@ def test_a_connection_is_used_again_over_tls(identity: certificate.ServerIdentit
     scripts = (answering(OK, OK), answering(OK))
     with serving(*scripts, tls=identity.context()) as port, forwarding_tls(port, identity) as upstream:
         for _ in range(3):
-            assert upstream.ask(asked()).read() == b"ok"
-
-
-def test_a_connection_that_was_idle_for_long_is_not_used() -> None:
-    with serving(answering(OK), answering(OK)) as port, forwarding(port, idle_seconds=0.0) as upstream:
-        for _ in range(2):
-            assert upstream.ask(asked()).read() == b"ok"
-
-
-@pytest.mark.parametrize("close", [b"Connection: close\r\n", b"connection: foo, Close\r\n"])
-def test_the_service_may_say_that_a_connection_ends(close: bytes) -> None:
-    last = OK.replace(b"\r\n\r\n", b"\r\n" + close + b"\r\n")
-    with serving(answering(last), answering(OK)) as port, forwarding(port) as upstream:
-        for _ in range(2):
             assert upstream.ask(asked()).read() == b"ok"
 
 

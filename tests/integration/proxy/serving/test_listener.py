@@ -21,7 +21,8 @@ from bastion.net.http1 import BodyTruncated, HttpServer, Request, Response
 from bastion.proxy.service.intercepted import is_storage
 from bastion.proxy.serving.authority import BUNDLE_FILE, ProxyAuthority
 from bastion.proxy.serving.listener import ProxyListener
-from tests.support.scripted_server import nobody, read_exactly, read_head, server_threads, serving, until
+from tests.support.scripted_server import nobody, read_exactly, read_head, server_threads, serving
+from tests.support.waiting import until
 
 HOST = "storage.googleapis.com"
 BIG = os.urandom(3_000_000)

@@ -7,7 +7,7 @@ import inspect
 from pathlib import Path
 
 import requests
-import tomllib
+import tomli
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.storage import Blob, Client
 from packaging.requirements import Requirement
@@ -52,6 +52,6 @@ def test_lookups_of_buckets_can_be_turned_off() -> None:
 
 
 def test_the_installed_version_is_in_the_tested_range() -> None:
-    project = tomllib.loads(Path("pyproject.toml").read_text())["project"]
+    project = tomli.loads(Path("pyproject.toml").read_text())["project"]
     (needed,) = (r for r in map(Requirement, project["dependencies"]) if r.name == "google-cloud-storage")
     assert needed.specifier.contains(importlib.metadata.version("google-cloud-storage"))

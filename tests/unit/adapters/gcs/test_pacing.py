@@ -11,8 +11,7 @@ from bastion.testing.manual_clock import ManualClock
 NEVER = float("inf")
 
 
-def test_writes_of_one_key_begin_an_interval_apart_and_the_first_at_once() -> None:
-    clock = ManualClock()
+def test_writes_of_one_key_begin_an_interval_apart_and_the_first_at_once(clock: ManualClock) -> None:
     pacer = WritePacer(clock, 1.0)
     began = []
     for _ in range(4):
@@ -21,8 +20,7 @@ def test_writes_of_one_key_begin_an_interval_apart_and_the_first_at_once() -> No
     assert [instant - began[0] for instant in began] == [0.0, 1.0, 2.0, 3.0]
 
 
-def test_another_key_does_not_wait_and_neither_does_one_that_was_still() -> None:
-    clock = ManualClock()
+def test_another_key_does_not_wait_and_neither_does_one_that_was_still(clock: ManualClock) -> None:
     pacer = WritePacer(clock, 1.0)
     begun = clock.monotonic()
     pacer.wait("a", until=NEVER)
@@ -33,8 +31,7 @@ def test_another_key_does_not_wait_and_neither_does_one_that_was_still() -> None
     assert clock.monotonic() == begun + 1.5
 
 
-def test_a_turn_that_would_come_too_late_is_not_taken() -> None:
-    clock = ManualClock()
+def test_a_turn_that_would_come_too_late_is_not_taken(clock: ManualClock) -> None:
     pacer = WritePacer(clock, 10.0)
     begun = clock.monotonic()
     assert pacer.wait("a", until=NEVER)
@@ -44,16 +41,14 @@ def test_a_turn_that_would_come_too_late_is_not_taken() -> None:
     assert clock.monotonic() == begun + 10
 
 
-def test_without_an_interval_nothing_waits_or_is_remembered() -> None:
-    clock = ManualClock()
+def test_without_an_interval_nothing_waits_or_is_remembered(clock: ManualClock) -> None:
     pacer = WritePacer(clock, 0.0)
     begun = clock.monotonic()
     assert all(pacer.wait("a", until=begun) for _ in range(5))
     assert (clock.monotonic(), len(pacer)) == (begun, 0)
 
 
-def test_what_is_remembered_does_not_grow_with_the_number_of_keys() -> None:
-    clock = ManualClock()
+def test_what_is_remembered_does_not_grow_with_the_number_of_keys(clock: ManualClock) -> None:
     pacer = WritePacer(clock, 1.0)
     most = 0
     for number in range(20_000):

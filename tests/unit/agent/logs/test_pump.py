@@ -8,7 +8,7 @@ from bastion.adapters.system_clock import SystemClock
 from bastion.agent.logs import pump
 from bastion.agent.logs.lines import LineCutter, LogRecord, text_of
 from bastion.agent.logs.pump import LogPump
-from tests.support.worker_stage import until
+from tests.support.waiting import until
 
 
 class Pipes:

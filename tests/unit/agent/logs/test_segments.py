@@ -21,16 +21,14 @@ def stored(store) -> dict[str, bytes]:
     return {meta.key.removeprefix(folder): store.get(meta.key).data for meta in store.list(folder)}
 
 
-def test_segments_are_numbered_from_one_with_ten_digits():
-    store = MemoryStore()
+def test_segments_are_numbered_from_one_with_ten_digits(store: MemoryStore):
     writer = segments(store)
     writer.write(b"a\n")
     writer.write(b"b\n")
     assert stored(store) == {"0000000001": b"a\n", "0000000002": b"b\n"}
 
 
-def test_after_a_restart_numbers_go_on_and_the_last_instant_is_known():
-    store = MemoryStore()
+def test_after_a_restart_numbers_go_on_and_the_last_instant_is_known(store: MemoryStore):
     segments(store).write(LINE)
     again = segments(store)
     assert again.open() == 1_800_000_000.0
@@ -38,8 +36,7 @@ def test_after_a_restart_numbers_go_on_and_the_last_instant_is_known():
     assert list(stored(store)) == ["0000000001", "0000000002"]
 
 
-def test_after_a_restart_what_was_stored_last_is_not_stored_again():
-    store = MemoryStore()
+def test_after_a_restart_what_was_stored_last_is_not_stored_again(store: MemoryStore):
     segments(store).write(LINE)
     again = segments(store)
     again.write(LINE)
@@ -55,8 +52,7 @@ def test_a_segment_of_each_host_fits_the_memory_of_who_follows_them_all(hosts: i
 
 
 @pytest.mark.parametrize("fault", Fault)
-def test_a_segment_whose_request_or_reply_was_lost_is_stored_once(fault: Fault):
-    store = MemoryStore()
+def test_a_segment_whose_request_or_reply_was_lost_is_stored_once(store: MemoryStore, fault: Fault):
     faulty = FaultyStore(store)
     writer = segments(faulty)
     faulty.fail_next("put", fault=fault)
@@ -67,8 +63,7 @@ def test_a_segment_whose_request_or_reply_was_lost_is_stored_once(fault: Fault):
     assert stored(store) == {"0000000001": b"a\n", "0000000002": b"b\n"}
 
 
-def test_a_number_that_another_agent_used_is_left_to_it():
-    store = MemoryStore()
+def test_a_number_that_another_agent_used_is_left_to_it(store: MemoryStore):
     writer = segments(store)
     writer.open()
     segments(store).write(b"theirs\n")
@@ -76,8 +71,7 @@ def test_a_number_that_another_agent_used_is_left_to_it():
     assert stored(store) == {"0000000001": b"theirs\n", "0000000002": b"ours\n"}
 
 
-def test_the_raw_log_is_appended_to_what_is_there_already():
-    store = MemoryStore()
+def test_the_raw_log_is_appended_to_what_is_there_already(store: MemoryStore):
     store.put("logs/job", b"states\n", generation=0)
     writer = RawLog(store, "logs/job")
     writer.append(b"one\n")
@@ -90,8 +84,7 @@ def test_the_raw_log_is_appended_to_what_is_there_already():
 
 
 @pytest.mark.parametrize("fault", Fault)
-def test_raw_output_whose_request_or_reply_was_lost_is_there_once(fault: Fault):
-    store = MemoryStore()
+def test_raw_output_whose_request_or_reply_was_lost_is_there_once(store: MemoryStore, fault: Fault):
     store.put("logs/job", b"states\n", generation=0)
     faulty = FaultyStore(store)
     writer = RawLog(faulty, "logs/job")
@@ -104,8 +97,7 @@ def test_raw_output_whose_request_or_reply_was_lost_is_there_once(fault: Fault):
     assert store.get("logs/job").data == b"states\n" + b"same\n" * 4
 
 
-def test_raw_output_in_doubt_behind_which_somebody_wrote_is_added_again():
-    store = MemoryStore()
+def test_raw_output_in_doubt_behind_which_somebody_wrote_is_added_again(store: MemoryStore):
     faulty = FaultyStore(store)
     writer = RawLog(faulty, "logs/job")
     writer.append(b"one\n")

@@ -80,8 +80,7 @@ def test_a_chunk_that_is_not_confirmed_is_taken_again_as_it_was_whatever_comes_m
     assert chunk(made) == ["b"]
 
 
-def test_it_says_since_when_something_waits_and_whether_a_segment_is_full(tmp_path: Path):
-    clock = ManualClock()
+def test_it_says_since_when_something_waits_and_whether_a_segment_is_full(clock: ManualClock, tmp_path: Path):
     made = spool(tmp_path, clock=clock)
     assert made.waiting() is None
     made.put([record("a", 60)])

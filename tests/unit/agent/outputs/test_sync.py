@@ -73,8 +73,9 @@ def out(tmp_path: Path) -> Path:
     return folder
 
 
-def test_what_is_restored_is_what_was_stored_with_modes_times_links_and_empty_folders(tmp_path: Path, out: Path):
-    store = MemoryStore()
+def test_what_is_restored_is_what_was_stored_with_modes_times_links_and_empty_folders(
+    store: MemoryStore, tmp_path: Path, out: Path
+):
     (out / "ckpt" / "7").mkdir(parents=True)
     (out / "empty").mkdir()
     (out / "ckpt" / "7" / "weights").write_bytes(bytes(range(256)) * 40)
@@ -123,8 +124,9 @@ def test_a_checkpoint_that_is_renamed_when_it_is_whole_is_not_sent_again(out: Pa
     assert store.writes == 1
 
 
-def test_links_that_lead_out_pipes_and_names_that_are_no_text_are_left_out_and_told(tmp_path: Path, out: Path):
-    store = MemoryStore()
+def test_links_that_lead_out_pipes_and_names_that_are_no_text_are_left_out_and_told(
+    store: MemoryStore, tmp_path: Path, out: Path
+):
     (out / "good").write_text("good")
     (out / "away").symlink_to("/etc/passwd")
     (out / "up").symlink_to("../x")
@@ -205,8 +207,9 @@ def test_a_file_that_never_rests_stays_as_it_was_before_and_holds_nothing_up(tmp
     assert sync.left_out == {}
 
 
-def test_two_manifests_stay_and_the_newest_of_an_earlier_run_and_what_they_name(tmp_path: Path, out: Path):
-    store = MemoryStore()
+def test_two_manifests_stay_and_the_newest_of_an_earlier_run_and_what_they_name(
+    store: MemoryStore, tmp_path: Path, out: Path
+):
     for run in (1, 2):
         sync = sync_of(store, out, run=run)
         for number in range(5):
@@ -222,8 +225,9 @@ def test_two_manifests_stay_and_the_newest_of_an_earlier_run_and_what_they_name(
     assert (tmp_path / "next" / "state").read_text() == "2.iiii"
 
 
-def test_outputs_that_are_not_whole_are_passed_over_for_older_ones_that_are(tmp_path: Path, out: Path):
-    store = MemoryStore()
+def test_outputs_that_are_not_whole_are_passed_over_for_older_ones_that_are(
+    store: MemoryStore, tmp_path: Path, out: Path
+):
     sync = sync_of(store, out)
     for text in ("first", "second"):
         (out / "state").write_text(text)
@@ -255,8 +259,9 @@ def test_outputs_that_are_not_whole_are_passed_over_for_older_ones_that_are(tmp_
     ],
     ids=["climbs", "absolute", "no-folder", "setuid", "link-absolute", "link-climbs", "twice", "foreign-object"],
 )
-def test_a_manifest_that_leads_out_of_its_folder_is_passed_over(tmp_path: Path, changes: dict[str, object]):
-    store = MemoryStore()
+def test_a_manifest_that_leads_out_of_its_folder_is_passed_over(
+    store: MemoryStore, tmp_path: Path, changes: dict[str, object]
+):
     document = {"format": 1, "run": f"{UID}-1", "seq": 1} | changes
     store.put(FOLDER + outputs.manifest_name(1), json.dumps(document).encode(), generation=0)
     result = restore(store, FOLDER, tmp_path / "new", run=f"{UID}-2")
@@ -265,8 +270,7 @@ def test_a_manifest_that_leads_out_of_its_folder_is_passed_over(tmp_path: Path, 
     assert not (tmp_path / "new").exists()
 
 
-def test_what_the_code_brought_along_gives_way_to_what_was_stored(tmp_path: Path, out: Path):
-    store = MemoryStore()
+def test_what_the_code_brought_along_gives_way_to_what_was_stored(store: MemoryStore, tmp_path: Path, out: Path):
     (out / "a").mkdir()
     (out / "a" / "x").write_text("stored")
     (out / "b").write_text("stored")

@@ -40,6 +40,7 @@ from bastion.testing.manual_clock import ManualClock
 from bastion.testing.memory_store import MemoryStore
 from bastion.testing.scripted_hosts import runs_for
 from bastion.wiring.roots import Root
+from tests.support.job_specs import new_spec
 
 RUN = Run("aaaaaaaaaa", 1)
 
@@ -62,7 +63,7 @@ def client_of(cluster: Cluster, store: ObjectStore | None = None) -> Client:
 
 
 def new(name: str = "job") -> job_spec.JobSpec:
-    return job_spec.new(name=name, bastion=BASTION, command="x", user_id="alice", project_id="a", now=0.0)
+    return new_spec(name, bastion=BASTION, command="x", user_id="alice", project_id="a")
 
 
 def segment(store: ObjectStore, seq: int, *lines: str, worker: int = 0, at: float = 0.0, run: Run = RUN) -> None:
@@ -77,8 +78,7 @@ def texts(pieces: list[LogPiece]) -> list[str]:
 # -- submitting --------------------------------------------------------------------------------------------------------
 
 
-def test_the_uid_given_at_submission_is_the_one_that_the_daemon_draws() -> None:
-    cluster = Cluster()
+def test_the_uid_given_at_submission_is_the_one_that_the_daemon_draws(cluster: Cluster) -> None:
     submitted = client_of(cluster).submit(new())
     cluster.settle(2)
     record = cluster.record("job")
@@ -86,8 +86,7 @@ def test_the_uid_given_at_submission_is_the_one_that_the_daemon_draws() -> None:
     assert submitted.uid == record.uid
 
 
-def test_a_job_that_is_ending_takes_no_update() -> None:
-    cluster = Cluster()
+def test_a_job_that_is_ending_takes_no_update(cluster: Cluster) -> None:
     client = client_of(cluster)
     submitted = client.submit(new())
     cluster.settle(4)
@@ -103,8 +102,7 @@ def test_a_job_that_is_ending_takes_no_update() -> None:
 # -- following ---------------------------------------------------------------------------------------------------------
 
 
-def test_all_output_that_lies_there_at_the_end_comes_before_the_end() -> None:
-    cluster = Cluster()
+def test_all_output_that_lies_there_at_the_end_comes_before_the_end(cluster: Cluster) -> None:
     client = client_of(cluster)
     cluster.hosts.scripts["job"] = runs_for(1)
     submitted = client.submit(new())
@@ -119,8 +117,7 @@ def test_all_output_that_lies_there_at_the_end_comes_before_the_end() -> None:
     assert events[-1].exit_code == 0
 
 
-def test_what_earlier_attempts_wrote_is_shown_while_the_job_waits_for_another_one() -> None:
-    cluster = Cluster()
+def test_what_earlier_attempts_wrote_is_shown_while_the_job_waits_for_another_one(cluster: Cluster) -> None:
     cluster.hosts.scripts["job"] = runs_for(10**9)
     submitted = cluster.submit("job", instance_type="tpu-v4-8")
     cluster.run_until(lambda: cluster.slices.live_requests())
@@ -140,8 +137,7 @@ def test_what_earlier_attempts_wrote_is_shown_while_the_job_waits_for_another_on
     assert lines == ["9", "10"] and "the host stopped" in gap
 
 
-def test_a_namesake_that_ends_first_is_not_taken_for_the_job() -> None:
-    cluster = Cluster()
+def test_a_namesake_that_ends_first_is_not_taken_for_the_job(cluster: Cluster) -> None:
     client = client_of(cluster)
     cluster.hosts.scripts["job"] = runs_for(1, code=3)
     first = client.submit(new())
@@ -153,8 +149,7 @@ def test_a_namesake_that_ends_first_is_not_taken_for_the_job() -> None:
     assert [end.exit_code for end in ends if isinstance(end, Ended)] == [3, 4]
 
 
-def test_an_outage_of_the_bucket_is_told_once_and_survived() -> None:
-    cluster = Cluster()
+def test_an_outage_of_the_bucket_is_told_once_and_survived(cluster: Cluster) -> None:
     faulty = FaultyStore(cluster.store, seed=1, before=0.3)
     client = client_of(cluster, faulty)
     faulty.enabled = False
@@ -175,8 +170,7 @@ def test_an_outage_of_the_bucket_is_told_once_and_survived() -> None:
     assert all(a.split()[:3] != b.split()[:3] for a, b in itertools.pairwise(notes))
 
 
-def test_a_spec_that_is_taken_away_before_it_was_read_ends_the_following() -> None:
-    cluster = Cluster()
+def test_a_spec_that_is_taken_away_before_it_was_read_ends_the_following(cluster: Cluster) -> None:
     client = client_of(cluster)
     submitted = client.submit(new())
     cluster.store.delete(keys.active("job"), generation=submitted.generation)
@@ -186,8 +180,7 @@ def test_a_spec_that_is_taken_away_before_it_was_read_ends_the_following() -> No
     assert "deleted or replaced before the scheduler picked it up" in end.message
 
 
-def test_a_daemon_that_spells_the_root_in_another_way_does_not_lose_the_job() -> None:
-    cluster = Cluster()
+def test_a_daemon_that_spells_the_root_in_another_way_does_not_lose_the_job(cluster: Cluster) -> None:
     cluster.hosts.scripts["job"] = runs_for(3, code=2)
     client = Client(cluster.store, Root(bucket="/a/link/to", bastion=BASTION), SteppingClock(cluster))
     submitted = client.submit(new())
@@ -199,8 +192,7 @@ def test_a_daemon_that_spells_the_root_in_another_way_does_not_lose_the_job() ->
     assert cluster.record("second").uid == again.uid  # type: ignore[union-attr]
 
 
-def test_progress_is_told_on_change_only() -> None:
-    cluster = Cluster()
+def test_progress_is_told_on_change_only(cluster: Cluster) -> None:
     cluster.hosts.scripts["job"] = runs_for(20)
     submitted = client_of(cluster).submit(new())
     events: list[Event] = list(follow(client_of(cluster), "job", submitted.uid))
@@ -234,9 +226,8 @@ def test_each_poll_gives_only_what_is_new_and_reads_nothing_twice() -> None:
     assert store.calls["list"] == 1
 
 
-def test_a_segment_that_a_listing_missed_is_waited_for() -> None:
+def test_a_segment_that_a_listing_missed_is_waited_for(store: MemoryStore) -> None:
     """As when it was created while the folder was being listed."""
-    store = MemoryStore()
     logs = RunLogs(store, "job", RUN, hosts=1)
     segment(store, 1, "stdout F one")
     segment(store, 3, "stdout F three")
@@ -261,8 +252,7 @@ def test_a_hole_that_two_listings_show_is_told_as_a_gap() -> None:
     assert store.calls["list"] == 2
 
 
-def test_what_lies_behind_a_hole_is_found_in_the_end_and_also_before() -> None:
-    store = MemoryStore()
+def test_what_lies_behind_a_hole_is_found_in_the_end_and_also_before(store: MemoryStore) -> None:
     logs = RunLogs(store, "job", RUN, hosts=1)
     segment(store, 1, "stdout F one")
     assert everything(logs) == ["one"]
@@ -273,8 +263,7 @@ def test_what_lies_behind_a_hole_is_found_in_the_end_and_also_before() -> None:
     assert [text for pieces in logs.drain() for text in texts(pieces)][-1] == "six"
 
 
-def test_a_segment_that_is_deleted_after_it_was_listed_is_told_as_a_gap() -> None:
-    store = MemoryStore()
+def test_a_segment_that_is_deleted_after_it_was_listed_is_told_as_a_gap(store: MemoryStore) -> None:
     for seq in range(1, 21):
         segment(store, seq, f"stdout F {seq}")
     logs = RunLogs(store, "job", RUN, hosts=1)
@@ -287,8 +276,7 @@ def test_a_segment_that_is_deleted_after_it_was_listed_is_told_as_a_gap() -> Non
 
 
 @pytest.mark.parametrize("connections", [1, 8])
-def test_a_failing_request_loses_nothing_and_repeats_nothing(connections: int) -> None:
-    store = MemoryStore()
+def test_a_failing_request_loses_nothing_and_repeats_nothing(store: MemoryStore, connections: int) -> None:
     for seq in range(1, 30):
         for worker in range(3):
             segment(store, seq, f"stdout F {worker}/{seq}", worker=worker)
@@ -330,8 +318,7 @@ def test_segments_are_fetched_concurrently_and_given_in_order() -> None:
     assert everything(logs) == [str(seq) for seq in range(1, 7)]
 
 
-def test_a_backlog_of_one_worker_does_not_let_the_other_run_ahead() -> None:
-    store = MemoryStore()
+def test_a_backlog_of_one_worker_does_not_let_the_other_run_ahead(store: MemoryStore) -> None:
     for seq in range(1, 101):
         segment(store, seq, f"stdout F 0/{seq}", worker=0)
     segment(store, 1, "stdout F early", "stdout F again", worker=1, at=50.5)
@@ -343,8 +330,7 @@ def test_a_backlog_of_one_worker_does_not_let_the_other_run_ahead() -> None:
     assert len(everything) == 103
 
 
-def test_workers_are_found_without_knowing_how_many_there_are() -> None:
-    store = MemoryStore()
+def test_workers_are_found_without_knowing_how_many_there_are(store: MemoryStore) -> None:
     for worker in (0, 2, 10):
         segment(store, 1, f"stdout F {worker}", worker=worker)
     for name in ("worker-x/0000000001", "worker-02/0000000001", "notes", "worker-0/notes"):

@@ -116,8 +116,7 @@ def test_lines_without_an_end_of_many_workers_cost_bounded_memory_together() -> 
 # -- since when --------------------------------------------------------------------------------------------------------
 
 
-def test_segments_written_long_before_the_wanted_lines_are_not_read() -> None:
-    clock = ManualClock()
+def test_segments_written_long_before_the_wanted_lines_are_not_read(clock: ManualClock) -> None:
     store = CountingStore(MemoryStore(now=clock.now))
     began = clock.now()
     for seq in range(1, 101):
@@ -132,8 +131,7 @@ def test_segments_written_long_before_the_wanted_lines_are_not_read() -> None:
     assert [each for each in found if each.stream == "gap"] == []
 
 
-def test_a_run_without_any_wanted_line_reads_nothing_and_goes_on_with_what_comes() -> None:
-    clock = ManualClock()
+def test_a_run_without_any_wanted_line_reads_nothing_and_goes_on_with_what_comes(clock: ManualClock) -> None:
     store = CountingStore(MemoryStore(now=clock.now))
     for seq in (1, 2, 3):
         segment(store, 0, seq, (clock.now(), str(seq)))

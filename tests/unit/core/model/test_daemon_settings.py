@@ -12,10 +12,10 @@ from bastion.core.model.budgets import Budgets
 from bastion.core.model.daemon_settings import FINDERS, SettingsError, load
 from bastion.core.model.gangs import CapacityModel, Place
 from bastion.core.model.instance_types import lookup, served_types
-from bastion.core.model.job_spec import JobOptions
 from bastion.core.model.provisioning import BUILT_IN, tiers_without_settings, why_not_placed
 from bastion.core.model.world import Installation, World, next_place
 from quota import load as load_quota
+from tests.support.job_specs import new_spec
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "daemon-settings.md"
 GOOD = """
@@ -212,15 +212,7 @@ def test_a_zone_in_which_the_type_was_never_offered_is_a_warning() -> None:
 
 
 def spec(instance_type: str) -> job_spec.JobSpec:
-    return job_spec.new(
-        name="job",
-        bastion="b-bastion",
-        command="x",
-        user_id="u",
-        project_id="p",
-        now=0.0,
-        options=JobOptions(instance_type=instance_type),
-    )
+    return new_spec(command="x", instance_type=instance_type)
 
 
 def test_a_job_is_held_whose_type_has_no_zones_and_one_without_slices_never_is() -> None:

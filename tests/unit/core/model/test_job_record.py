@@ -8,21 +8,13 @@ from typing import Any
 import pytest
 
 from bastion.core.errors import InvalidDocument
-from bastion.core.model import job_record, job_spec
+from bastion.core.model import job_record
 from bastion.core.model.gangs import CapacityModel, Place
 from bastion.core.model.job_record import Attempt, JobRecord, PastAttempt, Waiting
-from bastion.core.model.job_spec import JobOptions
 from bastion.core.model.lifecycle import Status
+from tests.support.job_specs import new_spec
 
-SPEC = job_spec.new(
-    name="job",
-    bastion="b-bastion",
-    command="true",
-    user_id="u",
-    project_id="p",
-    now=0,
-    options=JobOptions(instance_type="tpu-v4-8"),
-)
+SPEC = new_spec(instance_type="tpu-v4-8")
 
 
 def record(attempt: Attempt) -> JobRecord:

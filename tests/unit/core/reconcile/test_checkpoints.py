@@ -10,9 +10,7 @@ from bastion.core import documents
 from bastion.core.bucket import protocol
 from bastion.core.bucket.protocol import HostPhase, Report
 from bastion.core.instants import to_rfc3339
-from bastion.core.model import job_spec
 from bastion.core.model.job_record import Attempt, Cause, JobRecord, PastAttempt, read
-from bastion.core.model.job_spec import JobOptions
 from bastion.core.model.lifecycle import Status
 from bastion.core.model.world import JobView, RunView
 from bastion.core.reconcile.checkpoints import saved_until
@@ -21,6 +19,7 @@ from bastion.core.status.build import job_entry
 from bastion.core.status.document import JobEntry, StatusDocument
 from bastion.core.status.jobs import published_jobs
 from scheduler import Job
+from tests.support.job_specs import new_spec
 
 # The bastion's clock, and those of the hosts, each of which is wrong in its own way.
 BEGAN = 1_800_000_000.0
@@ -47,14 +46,8 @@ def view(*reports: Report, written: float = BEGAN + 10_000) -> RunView:
 
 
 def record(*past: PastAttempt, attempt: Attempt | None = None) -> JobRecord:
-    spec = job_spec.new(
-        name="job",
-        bastion="t-bastion",
-        command="x",
-        user_id="alice",
-        project_id="a",
-        now=BEGAN,
-        options=JobOptions(instance_type="tpu-v4-8"),
+    spec = new_spec(
+        bastion="t-bastion", command="x", user_id="alice", project_id="a", now=BEGAN, instance_type="tpu-v4-8"
     )
     return JobRecord(
         status=Status.ACTIVE if attempt else Status.PENDING,

@@ -4,34 +4,25 @@ from __future__ import annotations
 
 from bastion.core.bucket import protocol
 from bastion.core.bucket.protocol import AgentArguments
-from bastion.core.model import job_spec
 from bastion.core.model.gangs import GangRef, Place
 from bastion.core.model.job_record import Attempt, JobRecord
-from bastion.core.model.job_spec import JobOptions
 from bastion.core.model.world import Installation
 from bastion.core.reconcile.runs import RunPlan, plan_attempt
+from tests.support.job_specs import new_spec
 
 SETTINGS = Installation(root="/b/b-bastion", bastion="b-bastion", host_identity="h")
 
 
 def plan(*, place: Place | None = None, instance_type: str = "tpu-v4-16", cleanup: bool = False) -> RunPlan:
-    spec = job_spec.new(
-        name="job",
-        bastion="b-bastion",
-        command="true",
-        user_id="u",
-        project_id="p",
-        now=0,
-        options=JobOptions(
-            instance_type=instance_type,
-            num_replicas=2 if instance_type else 1,
-            max_tries=3,
-            setup="make",
-            output_dir="out",
-            code_asset_path="gs://b/c.tar",
-            cleanup_command="false",
-            proxy="lake:projects/p/locations/global/keyRings/r/cryptoKeys/k",
-        ),
+    spec = new_spec(
+        instance_type=instance_type,
+        num_replicas=2 if instance_type else 1,
+        max_tries=3,
+        setup="make",
+        output_dir="out",
+        code_asset_path="gs://b/c.tar",
+        cleanup_command="false",
+        proxy="lake:projects/p/locations/global/keyRings/r/cryptoKeys/k",
     )
     record = JobRecord(name="job", uid="aaaaaaaaaa", generation=1, job=spec, queued_at=1.0)
     attempt = Attempt(number=0 if cleanup else 1, token="t", started_at=2.0, place=place, agent="abc", try_number=2)
@@ -75,15 +66,7 @@ def test_a_cleanup_command_is_one_host_of_the_bastion_without_any_of_it() -> Non
 def test_the_digest_of_a_bundle_is_ordered_with_it_and_on_the_bastion_nothing_is_set_up() -> None:
     digest = "0123456789abcdef" * 4
     url = f"gs://b/b-bastion/bundles/{digest}.tar.gz"
-    spec = job_spec.new(
-        name="job",
-        bastion="b-bastion",
-        command="true",
-        user_id="u",
-        project_id="p",
-        now=0,
-        options=JobOptions(code_asset_path=url),
-    )
+    spec = new_spec(code_asset_path=url)
     record = JobRecord(name="job", uid="aaaaaaaaaa", generation=1, job=spec, queued_at=1.0)
     order = plan_attempt(record, Attempt(number=1, token="t", started_at=2.0), SETTINGS).order()
     assert (order.code, order.code_sha256, order.setup) == (url, digest, "")

@@ -66,8 +66,7 @@ def test_a_waiting_job_takes_few_bytes_and_the_same_status_is_the_same_bytes() -
     assert len(again) / 400 < 140
 
 
-def test_a_successor_takes_over_since_when_a_reason_holds() -> None:
-    cluster = Cluster()
+def test_a_successor_takes_over_since_when_a_reason_holds(cluster: Cluster) -> None:
     cluster.submit("holder", instance_type="tpu-v4-64")
     cluster.settle(3)
     cluster.submit("job", instance_type="tpu-v4-64")

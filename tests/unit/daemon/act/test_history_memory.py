@@ -10,8 +10,7 @@ from bastion.testing.counting_store import CountingStore
 DAY = 86_400.0
 
 
-def test_files_of_past_days_are_forgotten_and_those_of_a_day_are_not_read_again() -> None:
-    cluster = Cluster()
+def test_files_of_past_days_are_forgotten_and_those_of_a_day_are_not_read_again(cluster: Cluster) -> None:
     cluster.submit("job")
     cluster.run_until(lambda: cluster.record("job"))
     record = cluster.record("job")
@@ -33,8 +32,7 @@ def test_files_of_past_days_are_forgotten_and_those_of_a_day_are_not_read_again(
         assert counting.read.count(key) <= 1
 
 
-def test_a_job_that_is_over_is_forgotten_and_the_line_of_another_one_is_not_doubled() -> None:
-    cluster = Cluster()
+def test_a_job_that_is_over_is_forgotten_and_the_line_of_another_one_is_not_doubled(cluster: Cluster) -> None:
     cluster.submit("job")
     cluster.run_until(lambda: cluster.record("job"))
     record = cluster.record("job")

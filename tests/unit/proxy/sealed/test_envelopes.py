@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-import time
 import traceback
-from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 
@@ -19,6 +17,7 @@ from bastion.proxy.sealed.envelopes import SESSION_SECONDS, Envelopes
 from bastion.proxy.sealed.single_flight import SingleFlight
 from bastion.testing.manual_clock import ManualClock
 from bastion.testing.memory_kms import MemoryKms
+from tests.support.waiting import until
 
 KEK = "projects/p/locations/global/keyRings/r/cryptoKeys/k"
 OTHER = "projects/p/locations/global/keyRings/r/cryptoKeys/other"
@@ -158,13 +157,6 @@ def test_only_so_many_sessions_are_kept(desk: Desk, monkeypatch: pytest.MonkeyPa
     assert len(desk.calls()) == 4
 
 
-def _until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
-
-
 def _waiting_for_another() -> int:
     """How many threads wait for the answer to another one's call."""
     stacks = [{frame.f_code for frame, _ in traceback.walk_stack(frame)} for frame in sys._current_frames().values()]
@@ -190,9 +182,9 @@ def test_many_threads_that_want_a_session_make_one_call(desk: Desk, fails: bool)
 
     with ThreadPoolExecutor(threads) as pool:
         futures = [pool.submit(open_one) for _ in range(threads)]
-        _until(lambda: len(desk.kms.calls) == 1)
+        until(lambda: len(desk.kms.calls) == 1)
         # One that came later would find the value, or ask once more.
-        _until(lambda: _waiting_for_another() == threads - 1)
+        until(lambda: _waiting_for_another() == threads - 1)
         desk.kms.gate.set()
         answers = {future.result(20) for future in futures}
     assert answers == ({"it does not answer; try again"} if fails else {key})
@@ -205,7 +197,7 @@ def test_a_slow_call_for_one_key_holds_up_nobody_else(desk: Desk) -> None:
     desk.kms.gate.clear()
     with ThreadPoolExecutor(1) as pool:
         slow = pool.submit(desk.envelopes.new, KEK, "b", "a")
-        _until(lambda: len(desk.kms.calls) == 1)
+        until(lambda: len(desk.kms.calls) == 1)
         desk.envelopes.new(OTHER, "b", "b")
         assert not slow.done()
         desk.kms.gate.set()

@@ -34,7 +34,7 @@ from tests.support.proxy_uploads import (
     sealed_under_one_index,
     stored,
 )
-from tests.support.scripted_server import until
+from tests.support.waiting import until
 
 
 class Pair:

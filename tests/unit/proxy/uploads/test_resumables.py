@@ -26,11 +26,6 @@ from tests.support.proxy_uploads import (
 )
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
-
-
 @pytest.mark.parametrize("chunk", [256 * KIB, 512 * KIB, MIB, 5 * MIB])
 @pytest.mark.parametrize(
     "size", [0, 1, FIRST - 1, FIRST, FIRST + 1, FIRST + WHOLE, FIRST + WHOLE + 1, 4 * 256 * KIB, 3 * MIB + 17]

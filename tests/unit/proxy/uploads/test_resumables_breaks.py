@@ -29,11 +29,6 @@ from tests.support.proxy_uploads import (
 )
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
-
-
 def test_after_a_break_the_same_chunk_can_be_sent_again(stage: Stage) -> None:
     data = noise(3 * MIB)
     upload = Uploader(stage, data)

@@ -35,11 +35,6 @@ from tests.support.proxy_uploads import (
 )
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
-
-
 def test_notes_are_private_and_name_no_key_no_session_and_no_content(stage: Stage, tmp_path: Path) -> None:
     data = b"the quick brown fox " * 40_000
     upload = Uploader(stage, data)

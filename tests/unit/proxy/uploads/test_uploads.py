@@ -27,11 +27,6 @@ MIB = 1024 * 1024
 LARGE = SMALL_BYTES + 345_678
 
 
-@pytest.fixture
-def stage(tmp_path: Path) -> Stage:
-    return Stage(tmp_path)
-
-
 def nothing_stored(stage: Stage, name: str = "thing") -> bool:
     return stage.ask_endpoint("GET", f"/storage/v1/b/vault/o/{name}").status == 404
 

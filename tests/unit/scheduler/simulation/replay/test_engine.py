@@ -223,20 +223,25 @@ def test_decisions_are_timed_by_the_clock_that_is_given() -> None:
 # -- reference policies ------------------------------------------------------------------------------------------------
 
 
-def test_a_queue_for_all_is_held_up_by_its_head() -> None:
-    over = window(job("a1", 0, 600, 3), job("b1", 0, 600, 2), job("a2", 0, 600, 1))
-    assert [one.first_start for one in replay(policies.Fifo(), over).jobs] == [0, 600, 600]
-
-
-def test_private_quotas_let_smaller_jobs_pass_and_lend_nothing() -> None:
-    over = window(job("a1", 0, 600, 1), job("a2", 0, 600, 2), job("a3", 0, 600, 1), job("a4", 0, 600, 1))
-    assert [one.first_start for one in replay(policies.Static(), over).jobs] == [0, 600, 0, 1200]
-
-
-def test_the_greedy_rule_ranks_by_what_is_asked_for_next_and_passes_over_what_does_not_fit() -> None:
-    over = window(job("a1", 0, 600, 3), job("b1", 0, 600, 2), job("b2", 0, 600, 2), job("a2", 0, 600, 1))
-    # b1 (2), then a1 (3) is passed over, a2 (1), and b2 (4) is passed over. Later b2 (2) goes before a1 (3).
-    assert [one.first_start for one in replay(policies.Greedy(), over).jobs] == [1200, 0, 600, 0]
+@pytest.mark.parametrize(
+    ("policy", "jobs", "starts"),
+    [
+        (policies.Fifo(), (("a1", 3), ("b1", 2), ("a2", 1)), [0, 600, 600]),
+        (policies.Static(), (("a1", 1), ("a2", 2), ("a3", 1), ("a4", 1)), [0, 600, 0, 1200]),
+        # b1 (2), then a1 (3) is passed over, a2 (1), and b2 (4) is passed over. Later b2 (2) goes before a1 (3).
+        (policies.Greedy(), (("a1", 3), ("b1", 2), ("b2", 2), ("a2", 1)), [1200, 0, 600, 0]),
+    ],
+    ids=[
+        "the head holds up a queue for all",
+        "private quotas lend nothing",
+        "the greedy rule ranks by what is asked for",
+    ],
+)
+def test_reference_policies_start_jobs_by_their_rules(
+    policy: object, jobs: tuple[tuple[str, int], ...], starts: list[int]
+) -> None:
+    over = window(*(job(name, 0, 600, chips) for name, chips in jobs))
+    assert [one.first_start for one in replay(policy, over).jobs] == starts
 
 
 def test_for_the_greedy_rule_a_project_without_a_share_comes_last() -> None:
