@@ -21,7 +21,8 @@ from dataclasses import dataclass, replace
 from scheduler.model import JobStatus, ReasonCode, Snapshot, Verdict
 from scheduler.scheduling import schedule
 from scheduler.simulation.durations import Durations, Remaining
-from scheduler.simulation.future import NEVER, Future
+from scheduler.simulation.future import Future
+from scheduler.simulation.simulator import NEVER
 
 # Waiting jobs ahead of the asked ones that take part; behind more there is no estimate.
 JOBS_AHEAD_MAX = 1000
@@ -187,7 +188,9 @@ def _run(future: Future, until: float, decisions_max: int, coarseness: float) ->
     began = future.now
     while future.decisions < decisions_max:
         future.decide()
-        if future.all_started or not future.advance(began + _affordable_at(future.decisions * coarseness), until):
+        if future.all_started or not future.advance_to_change(
+            began + _affordable_at(future.decisions * coarseness), until
+        ):
             return True
     return False
 

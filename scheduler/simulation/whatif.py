@@ -182,7 +182,7 @@ class _Replay:
             future.decide()
             if future.now >= self._end and self._to_start <= future.started.keys() | future.refused.keys():
                 return True
-            if not future.advance(future.now + tick, self._end + _PATIENCE_SECONDS):
+            if not future.advance_to_change(future.now + tick, self._end + _PATIENCE_SECONDS):
                 return True
 
     def summary(self) -> ReplaySummary:

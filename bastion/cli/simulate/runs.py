@@ -21,11 +21,12 @@ from pathlib import Path
 from bastion.cli.output import plain
 from bastion.core.errors import BastionError, Refused
 from quota import Policy, load
+from scheduler import Snapshot
+from scheduler.simulation.production import Production
 from scheduler.simulation.replay import trace
-from scheduler.simulation.replay.engine import Outcome, Replay, ReplayPolicy
 from scheduler.simulation.replay.policies import Fifo, Greedy, Static, private_window
-from scheduler.simulation.replay.production import Production, only_type, scaled, shares_of
-from scheduler.simulation.replay.trace import TraceError, TraceJob, Window
+from scheduler.simulation.replay.replay import Outcome, Replay, ReplayPolicy
+from scheduler.simulation.replay.trace import TraceError, TraceJob, Window, only_type, scaled, shares_of
 from scheduler.simulation.replay.yardsticks import completion_times, measure, unfinished
 
 POLICIES = ("bastion", "greedy", "fifo", "static")
@@ -154,7 +155,8 @@ def _replay(task: Task, policy: Policy, jobs: list[TraceJob]) -> Result:
         case "fifo":
             outcome = _run(task, Fifo(), window)
         case _:
-            outcome = _run(task, Production(policy, kind), window)
+            settings = Snapshot(policy=policy, jobs=(), check_membership=False)
+            outcome = _run(task, Production(settings), window)
     return Result(
         yardsticks=measure(outcome, completion_times(alone), demanded=window),
         jobs=len(outcome.jobs),

@@ -6,6 +6,8 @@ import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from quota import Policy
+
 DAY_SECONDS = 86_400.0
 # Ten years: a replay goes on until every job has ended.
 _DURATION_MAX = 10 * 365 * 86_400.0
@@ -45,6 +47,7 @@ class Window:
         pool: Chips.
         entitlements: Chips by project, floor(share x pool).
         shares: Fraction of the pool by project, at most 1 in total.
+        resource_type: Of the chips.
     """
 
     jobs: Sequence[TraceJob]
@@ -52,6 +55,7 @@ class Window:
     pool: int
     entitlements: Mapping[str, int]
     shares: Mapping[str, float]
+    resource_type: str = "chips"
 
 
 def read(lines: Iterable[str]) -> list[TraceJob]:
@@ -132,3 +136,32 @@ def fitting(window: Window) -> Window:
 def jittered(jobs: Iterable[TraceJob], seconds: float, draw: Callable[[], float]) -> list[TraceJob]:
     """A copy in which every job arrives up to `seconds` earlier or later; `draw` gives uniform numbers from 0 to 1."""
     return [replace(job, submit=max(0.0, job.submit + (2.0 * draw() - 1.0) * seconds)) for job in jobs]
+
+
+def only_type(policy: Policy) -> str:
+    """The single resource type, for a trace's chips; raises TraceError if the quota file has none, or several."""
+    resource_types = policy.resource_types
+    if len(resource_types) != 1:
+        raise TraceError(
+            f"a trace has chips of one type, but the quota file has {len(resource_types)} resource types"
+            f"{': ' if resource_types else ''}{', '.join(resource_types)}; use a quota file with exactly one"
+        )
+    return resource_types[0]
+
+
+def shares_of(policy: Policy, resource_type: str) -> dict[str, float]:
+    """Each project's fraction of the pool, for projects with a weight for the type."""
+    weights = {
+        project: resource_types[resource_type]
+        for project, resource_types in policy.weights.items()
+        if resource_type in resource_types
+    }
+    whole = sum(weights.values())
+    return {project: weight / whole if whole else 0.0 for project, weight in weights.items()}
+
+
+def scaled(policy: Policy, resource_type: str, window: Window) -> tuple[Policy, Window]:
+    """The same quotas on the window's pool, as one tier, and the window with the entitlements they give."""
+    sized = replace(policy, tiers=({resource_type: window.pool},))
+    entitlements = {project: sized.entitlement(project, resource_type) for project in window.shares}
+    return sized, replace(window, entitlements=entitlements, resource_type=resource_type)

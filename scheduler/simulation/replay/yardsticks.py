@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-from scheduler.simulation.replay.engine import Outcome, ReplayJob
+from scheduler.simulation.replay.replay import Outcome, ReplayJob
 from scheduler.simulation.replay.trace import Window
 
 _SHORT_SECONDS = 600.0
@@ -44,7 +44,7 @@ def measure(outcome: Outcome, private: Mapping[str, float], *, demanded: Window 
         "preemptions": outcome.preemptions,
         "waste_fraction": outcome.wasted / outcome.allocated if outcome.allocated else 0.0,
         "livelocked_jobs": sum(job.most_futile >= _LIVELOCK_SEGMENTS for job in outcome.jobs),
-        "max_preemptions": max((job.evictions for job in outcome.jobs), default=0),
+        "max_preemptions": max((job.job.evictions for job in outcome.jobs), default=0),
         "wait_mean_s": _mean(waits),
         "wait_p95_s": percentile(waits, 0.95),
         "wait_max_s": max(waits, default=0.0),
