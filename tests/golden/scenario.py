@@ -148,13 +148,11 @@ class _Run:
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
         self._quota = scenario.quota
-        self._world = World(policy=self._quota.policy(), now=BEGIN, stopping_seconds=self._stopping)
+        self._world = World(self._quota.policy(), BEGIN, self._stopping)
         self._recent, self._usage = RecentHoldings(), UsageHistory()
         self._held = False
         self._shown: dict[str, str] = {}
-        self._coming: list[tuple[float, Job]] = []
-        for words in scenario.jobs:
-            self._coming.append(self._job(words))
+        self._coming = [self._job(words) for words in scenario.jobs]
         self._coming.sort(key=lambda entry: entry[0])  # stable: in the order of the file
         self._events = sorted(scenario.events, key=lambda entry: entry[0])
 
@@ -163,7 +161,7 @@ class _Run:
         quiet = False
         for tick in range(ticks + 1):
             now = BEGIN + tick * self._scenario.tick
-            happened = [f"{what:8} {name}" for what, name in self._world.advance(now)]
+            happened = [f"{what:8} {name}" for what, name in self._world.events_until(now)]
             for line in happened:
                 self._shown.pop(line.split()[1], None)
             happened += [*self._arrivals(now), *self._happenings(now)]
@@ -179,7 +177,8 @@ class _Run:
             yield f"until {_time(self._scenario.until)}"
             yield f"    {self._holdings()}"
 
-    def _job(self, words: list[str]) -> tuple[float, Job]:
+    def _job(self, words: list[str]) -> tuple[float, Job, dict[str, float]]:
+        """When it is submitted, the job, and its work as `World.submit` takes it."""
         name, project, *rest = words
         demand, fields = {}, {}
         for key, value in _pairs(rest):
@@ -191,10 +190,7 @@ class _Run:
                 raise ScenarioError(f"job {name}: no such field: {key}={value}")
         running = fields.get("running")
         at = _seconds(fields.get("at", f"-{running}" if running else "0s"))
-        if "runs" in fields:
-            self._world.left[name] = _seconds(fields["runs"])
-        if "checkpoint" in fields:
-            self._world.checkpoint[name] = _seconds(fields["checkpoint"])
+        work = {key: _seconds(fields[word]) for word, key in _WORK_FIELDS.items() if word in fields}
         job = Job(
             name=name,
             project_id=project,
@@ -210,7 +206,7 @@ class _Run:
             evictions=int(fields.get("evictions", 0)),
             futile_evictions=int(fields.get("futile", 0)),
         )
-        return max(at, 0.0), job
+        return max(at, 0.0), job, work
 
     def _stopping(self, job: Job) -> float:
         policy = self._world.policy
@@ -219,8 +215,8 @@ class _Run:
 
     def _arrivals(self, now: float) -> Iterator[str]:
         while self._coming and BEGIN + self._coming[0][0] <= now:
-            job = self._coming.pop(0)[1]
-            self._world.arrive(job)
+            _, job, work = self._coming.pop(0)
+            self._world.submit(job, **work)
             what = "runs" if job.status is JobStatus.RUNNING else "arrives"
             priority = f", priority {job.priority}" if job.priority != 5 else ""
             yield f"{what:8} {job.name} ({job.project_id}, {_amounts(job.demand)}{priority})"
@@ -230,7 +226,7 @@ class _Run:
             words = self._events.pop(0)[1]
             match words:
                 case ["cancel", name]:
-                    self._world.stop(name)
+                    self._world.cancel(name)
                     self._shown.pop(name, None)
                 case ["lose" | "stockout" as what, name, "for", pause]:
                     self._world.lose(name, now + _seconds(pause), stockout=what == "stockout")
@@ -315,18 +311,8 @@ _SHOW: Mapping[Verdict, Callable[[Decision], str]] = {
     Verdict.KEEP: lambda decision: "",
     Verdict.STOPPING: lambda decision: "",
 }
-_JOB_FIELDS = (
-    "at",
-    "runs",
-    "user",
-    "priority",
-    "checkpoint",
-    "bastion",
-    "running",
-    "tier",
-    "evictions",
-    "futile",
-)
+_WORK_FIELDS = {"runs": "seconds", "checkpoint": "checkpoint"}
+_JOB_FIELDS = (*_WORK_FIELDS, "at", "user", "priority", "bastion", "running", "tier", "evictions", "futile")
 
 
 def _sections(text: str) -> tuple[str, dict[str, list[str]]]:

@@ -8,8 +8,8 @@ from quota import Policy
 from scheduler import JobStatus, Plan, Snapshot, schedule
 from scheduler.simulation.durations import Durations, JobProfile
 from scheduler.simulation.forecast import Eta, forecast
-from scheduler.simulation.replay.engine import Replay
-from scheduler.simulation.replay.production import Production
+from scheduler.simulation.production import Production
+from scheduler.simulation.replay.replay import Replay
 from scheduler.simulation.replay.trace import TraceJob, Window
 
 POOL, SHARES = 64, {"a": 0.5, "b": 0.3, "c": 0.2}
@@ -77,9 +77,11 @@ def asked_and_answered(seed: int, jobs: int, past: int) -> list[tuple[float, flo
         pool=POOL,
         entitlements={project: int(share * POOL) for project, share in SHARES.items()},
         shares=SHARES,
+        resource_type="v4",
     )
     watched = Watched()
-    outcome = Replay(window, Production(POLICY, "v4", watched), tick=30.0, checkpoint=0.0, restart=0.0).run()
+    policy = Production(Snapshot(policy=POLICY, jobs=(), check_membership=False), plan=watched)
+    outcome = Replay(window, policy, tick=30.0, checkpoint=0.0, restart=0.0).run()
     first = {job.trace.name: job.first_start for job in outcome.jobs}
     waiting = [job.name for job in watched.snapshot.jobs if job.status is JobStatus.PENDING and not job.evictions]
     # Jobs of one queue are early or late together, so a few of each of many queues tell more than all of one.

@@ -11,7 +11,7 @@ import pytest
 from quota import Policy
 from quota.rules import ProjectRules
 from scheduler import Job, JobStatus, Plan, Scheduler, Snapshot
-from scheduler.simulation import future as future_module
+from scheduler.simulation import production
 from scheduler.simulation.durations import Durations
 from scheduler.simulation.queue_outlook import PLACES_MAX, outlook
 from scheduler.simulation.whatif import Comparison, PastJob, compare
@@ -189,7 +189,7 @@ def test_the_replays_ask_the_scheduler_no_more_than_the_work_allows_and_cover_th
             asked.append(len(snapshot.jobs))
             return super().schedule(snapshot, now)
 
-    monkeypatch.setattr(future_module, "Scheduler", Counting)
+    monkeypatch.setattr(production, "Scheduler", Counting)
     jobs = crowd(300)
     found = told(jobs, policy(3, 1), policy(1, 1), work_max=4000, tick=60.0)
     assert 0 < found.begin < found.end == DAY

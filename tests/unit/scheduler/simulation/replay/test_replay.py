@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler.simulation.replay import policies, trace
-from scheduler.simulation.replay.engine import Outcome, Replay, ReplayPolicy, Round, State
+from scheduler.simulation.replay.replay import Outcome, Replay, ReplayPolicy
 from scheduler.simulation.replay.trace import TraceError, TraceJob, Window
 from scheduler.simulation.replay.yardsticks import (
     completion_times,
@@ -58,9 +58,13 @@ class Scripted:
         self._script = script
         self.asked: list[float] = []
 
-    def decide(self, state: State, now: float, /) -> Sequence[Round]:
-        self.asked.append(now)
-        return (Round(*self._script.get(now, ((), ()))),)
+    def decide(self, replay: Replay, /) -> None:
+        self.asked.append(replay.now)
+        stop, start = self._script.get(replay.now, ((), ()))
+        for index in stop:
+            replay.evict(replay.trace[index].name)
+        for index in start:
+            replay.start(replay.trace[index].name)
 
 
 # -- yardsticks --------------------------------------------------------------------------------------------------------
@@ -114,7 +118,7 @@ def test_what_lies_behind_the_window_is_no_part_of_an_integral() -> None:
     assert found["owner_return_max_s"] == 2400
     stopped_late = Scripted({0: ((), (0,)), 3000: ((0,), (1,)), 4800: ((), (0,))}, time_dependent=True)
     outcome = replay(stopped_late, late)
-    assert outcome.jobs[0].evictions == 1
+    assert outcome.jobs[0].job.evictions == 1
     assert outcome.preemptions == outcome.wasted == 0
 
 
@@ -131,14 +135,14 @@ def test_a_job_stopped_three_times_without_a_new_checkpoint_is_livelocked() -> N
         script |= {1200.0 * number + 600: ((0,), ()), 1200.0 * number + 1200: ((), (0,))}
     outcome = replay(Scripted(script, time_dependent=True), over)
     (a1,) = outcome.jobs
-    assert (a1.evictions, a1.most_futile, a1.evicted_at) == (3, 3, 3000)
-    assert a1.evicted_seconds == 3 * 600
+    assert (a1.job.evictions, a1.most_futile, a1.job.evicted_at) == (3, 3, 3000)
+    assert a1.job.evicted_seconds == 3 * 600
     assert measure(outcome, {})["livelocked_jobs"] == 1
     saved = Scripted({0: ((), (0,)), 1200: ((0,), (0,)), 1800: ((0,), (0,))})
     saved.time_dependent = True
     (a1,) = replay(saved, over).jobs
     # The first stop came with a checkpoint, the second after 300 s of work.
-    assert (a1.futile, a1.most_futile, a1.end) == (1, 1, 1800 + 300 + 1800)
+    assert (a1.job.futile_evictions, a1.most_futile, a1.end) == (1, 1, 1800 + 300 + 1800)
 
 
 def test_the_most_useful_work_is_bounded_by_what_was_asked_for_in_time() -> None:
@@ -187,13 +191,14 @@ def test_a_job_that_is_stopped_over_and_over_ends_the_replay() -> None:
     class Cruel:
         time_dependent = True
 
-        def decide(self, state: State, now: float, /) -> Sequence[Round]:
-            running = [0] if state.jobs[0].running else []
-            return (Round(running, [0]),)
+        def decide(self, replay: Replay, /) -> None:
+            if replay.trace[0].running:
+                replay.evict("a1")
+            replay.start("a1")
 
     outcome = replay(Cruel(), window(job("a1", 0, 6000, 2)), checkpoint=0.0)
     assert len(unfinished(outcome)) == 1
-    assert outcome.jobs[0].evictions > 100
+    assert outcome.jobs[0].job.evictions > 100
 
 
 def test_a_policy_may_not_give_away_more_than_there_is() -> None:
