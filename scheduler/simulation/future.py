@@ -1,7 +1,7 @@
 """A snapshot carried forward in time by the production scheduler.
 
-Durations are given. Nothing is canceled, no node is lost, the pool stays. An evicted job keeps its capacity for its
-project's grace period and until its nodes are gone. Then it waits again and repeats unsaved work.
+Durations are given. An evicted job keeps its capacity for its project's grace period and until its nodes are gone. Then
+it waits again and repeats unsaved work.
 """
 
 from __future__ import annotations
@@ -36,10 +36,9 @@ class Future(Simulator[SimulatedJob]):
     """One future of a snapshot. Alternate `decide` and `advance_to_change`.
 
     Attributes:
-        decisions: Number of decisions so far.
         started: First start of each watched job, by name.
-        refused: Reasons of jobs that never start (again), by name; they no longer take part.
-        evicted: Each eviction: name and instant.
+        refused: By name, why a job never starts (again); it no longer takes part.
+        evicted: Name and instant of each eviction.
         holdings: Of attempts that ended.
     """
 
@@ -57,8 +56,8 @@ class Future(Simulator[SimulatedJob]):
 
         Args:
             left: Seconds that each job runs once it runs, for running jobs from now; may be infinite.
-            arrivals: Jobs that arrive at their `queued_at`; names differ from all others.
-            usage: Continues to account usage; None: usage stays that of the snapshot.
+            arrivals: Jobs that arrive at their `queued_at`.
+            usage: See `Production`.
         """
         arriving = sorted(arrivals, key=lambda job: (job.queued_at, job.name))
         super().__init__(now, [SimulatedJob(job=job, order=job.name, duration=left[job.name]) for job in arriving])

@@ -15,11 +15,7 @@ from scheduler.usage_history import UsageHistory
 
 
 class Production:
-    """The scheduler, with what the daemon remembers between passes.
-
-    Attributes:
-        time_dependent: Whether a job waits: reservations, backoffs and deadlines pass with time.
-    """
+    """The scheduler, with what the daemon remembers between passes."""
 
     def __init__(
         self,
@@ -28,12 +24,13 @@ class Production:
         usage: UsageHistory | None = None,
         plan: Callable[[Snapshot, float], Plan] | None = None,
     ) -> None:
-        """Take everything but the jobs from `settings`.
+        """`settings`: the snapshot but for its jobs.
 
         Args:
-            usage: Continues to account usage; None: usage stays that of the settings.
+            usage: Accounts usage; None: usage stays that of the settings.
             plan: Replaces `Scheduler.schedule`.
         """
+        # While a job waits: reservations, backoffs and deadlines pass.
         self.time_dependent = False
         self.policy = settings.policy or Policy(tiers=(), weights={}, members={})
         self._settings = settings
@@ -42,20 +39,17 @@ class Production:
         self._recent = RecentHoldings(settings.held_recently)
 
     def note_holdings(self, simulator: Simulator[Any], now: float) -> Mapping[str, Mapping[str, RecentUnits]]:
-        """Remember what the projects hold at `now`."""
         return self._recent.note(simulator.jobs.values(), now, self.policy, self._settings.restart_seconds)
 
     def note_usage(self, simulator: Simulator[Any]) -> Mapping[str, Mapping[str, float]]:
-        """Account what the users hold."""
         if self._usage is None:
             return self._settings.user_usage
         return self._usage.note(simulator.jobs.values(), simulator.now, self.policy)
 
     def decide(self, simulator: Simulator[Any], /) -> None:
-        """Make one plan and apply it, its starts first, since it chooses victims with these running.
+        """Make a plan and apply it, its starts first, since it chooses victims with these running.
 
-        Where evictions are immediate, a second plan starts jobs on what they freed. It does not see the victims, and
-        its own evictions do not count.
+        After immediate evictions a second plan, which does not see the victims, starts jobs on what they freed.
         """
         simulator.note_checkpoints()
         held, used = self.note_holdings(simulator, simulator.now), self.note_usage(simulator)

@@ -1,11 +1,7 @@
-"""The simulator: jobs arrive, start, stop and end; a policy decides.
+"""The simulator under forecasts, what-ifs, replays and scenario tests: jobs arrive, start, stop and end.
 
-Forecasts, what-ifs, replays and scenario tests are subclasses. Each gives jobs and chooses the instants of decisions.
-
-Invariants:
-
-* Between decisions jobs only arrive, end and finish stopping; each change becomes visible at the next `advance`.
-* The same arguments give the same course of events.
+Invariant: between decisions jobs only arrive, end and finish stopping. Each change becomes visible at the next
+`advance`.
 """
 
 from __future__ import annotations
@@ -27,15 +23,15 @@ class SimulatedJob:
     """A job and its progress.
 
     Attributes:
-        job: Its present value, as the scheduler sees it.
+        job: As the scheduler sees it now.
         order: Orders simultaneous events; unique.
         duration: Seconds of work; may be infinite.
         checkpoint: Seconds of progress between checkpoints; 0: none.
         saved: Checkpointed progress, in seconds of work.
         started: Start of the current segment; negative while it does not run.
         overhead: Seconds at the start of the segment without progress.
-        segment: Increases with each start and stop. Events of an earlier segment are void.
-        end: When it ended; negative before.
+        segment: Increases with each start and stop; events of an earlier one are void.
+        end: Negative before.
     """
 
     job: Job
@@ -70,10 +66,9 @@ class Simulator(Generic[SimulatedT]):
     """Jobs and a clock.
 
     Attributes:
-        now: The current instant, in seconds.
-        jobs: All jobs that have arrived and not ended, by name. A new value replaces a job that changes.
+        jobs: All that have arrived and not ended, by name. A job that changes is a new value.
         restart_overhead: Seconds that an evicted job loses when it starts again.
-        runs_until_gone: An evicted job works on until it is gone, and its eviction counts then.
+        runs_until_gone: An evicted job works until it is gone, and its eviction counts then.
     """
 
     restart_overhead = 0.0
@@ -121,7 +116,6 @@ class Simulator(Generic[SimulatedT]):
         self.jobs[simulated.job.name] = simulated.job
 
     def start(self, name: str, tier: int | None = 0) -> None:
-        """Start a waiting job."""
         simulated = self._simulated[name]
         job = simulated.job
         simulated.overhead = self.restart_overhead if job.evictions else 0.0
@@ -142,7 +136,7 @@ class Simulator(Generic[SimulatedT]):
         self._run(simulated, self.now, self.now + simulated.overhead + simulated.duration - simulated.saved)
 
     def evict(self, name: str, claimant: str | None = None) -> None:
-        """Evict a running job; it waits again at once, or after `stopping_seconds`."""
+        """Evict a running job; it waits again after `stopping_seconds`."""
         simulated = self._simulated[name]
         self._put(simulated, replace(simulated.job, status=JobStatus.STOPPING, evicted_for=claimant or ""))
         if not self.runs_until_gone:
@@ -161,7 +155,7 @@ class Simulator(Generic[SimulatedT]):
             self._stop(simulated)
 
     def requeue(self, name: str, **changes: Any) -> None:
-        """Let a job wait again, with `changes` to its value."""
+        """Let a job wait again, with `changes`."""
         simulated = self._simulated[name]
         simulated.started = -1.0
         simulated.segment += 1
@@ -182,7 +176,6 @@ class Simulator(Generic[SimulatedT]):
         """Called with a plan under which some jobs can never start."""
 
     def promise(self, names: frozenset[str]) -> None:
-        """Set which waiting jobs have capacity ordered for them."""
         for name in names ^ self._promised:
             job = self.jobs.get(name)
             if job is not None and job.status is JobStatus.PENDING:
@@ -190,7 +183,7 @@ class Simulator(Generic[SimulatedT]):
         self._promised = names
 
     def note_checkpoints(self) -> None:
-        """Put the checkpoints made by now into the values of their jobs."""
+        """Tell the scheduler of the checkpoints made by now."""
         while self._checkpoints and self._checkpoints[0][0] <= self.now:
             at, order, segment, simulated = heapq.heappop(self._checkpoints)
             if simulated.segment == segment:

@@ -1,6 +1,6 @@
 """What holds over whole histories: jobs arrive, run, are stopped and end, and every pass on the way is checked.
 
-`tests.golden.world` checks in every pass that nothing is over-committed, that nobody is stopped within its share, and
+`tests.support.world` checks in every pass that nothing is over-committed, that nobody is stopped within its share, and
 that whoever is within its share runs or has its room ordered.
 """
 

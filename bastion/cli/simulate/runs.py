@@ -1,7 +1,4 @@
-"""The replays behind `bastion simulate replay`: from files to metrics, one or several in parallel.
-
-A `Task` holds only plain values, so that it can be sent to another process.
-"""
+"""The replays behind `bastion simulate replay`: from files to metrics, one or several in parallel."""
 
 from __future__ import annotations
 
@@ -38,13 +35,11 @@ _TRACE_MAX_BYTES = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One replay.
+    """One replay, as plain values for another process.
 
     Attributes:
-        quota: The quota file.
         load: Demand as a fraction of the pool, which it determines; None: the pool of the quota file.
-        jitter: Maximum shift of submit times, in seconds.
-        seed: Random seed of the shifts.
+        jitter: Maximum shift of submit times, in seconds; `seed` is that of the shifts.
     """
 
     quota: bytes
@@ -65,11 +60,9 @@ class Result:
     """The result of a replay.
 
     Attributes:
-        jobs: Number of replayed jobs.
-        larger_than_pool: Jobs left out because no policy can run them.
-        larger_than_quota: Jobs left out because private quotas cannot run them.
+        jobs: Number of replayed jobs; of these, `never_ended` were not completed.
+        larger_than_pool, larger_than_quota: Jobs left out because no policy, or no private quota, can run them.
         without_quota: Jobs of the whole trace whose project has no quota.
-        never_ended: Replayed jobs that the policy did not complete.
         shares: Chips in use by project, sampled at equal intervals.
     """
 
@@ -101,7 +94,6 @@ def run_tasks(tasks: Sequence[Task], processes: int) -> Iterator[Result]:
 
 
 def run_task(task: Task) -> Result:
-    """Run one replay from its files."""
     policy = load(task.quota)
     jobs = read_trace(task.trace)
     try:

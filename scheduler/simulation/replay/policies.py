@@ -27,28 +27,24 @@ class Fifo:
 
 
 class Static:
-    """Hard private quotas without borrowing; each project's jobs in order, whatever fits.
-
-    Jobs above their project's quota never run: remove them with `private_window`.
-    """
+    """Hard private quotas without borrowing: each project's jobs in order, whatever fits (`private_window`)."""
 
     time_dependent = False
 
     def decide(self, replay: Replay, /) -> None:
         for project, pending in replay.pending.items():
             for index in [*pending]:
-                room = replay.window.entitlements[project] - replay.held[project]
-                if room <= 0:
+                unused = replay.window.entitlements[project] - replay.held[project]
+                if unused <= 0:
                     break
-                if replay.trace[index].chips <= room:
+                if replay.trace[index].chips <= unused:
                     replay.start(replay.trace[index].name)
 
 
 class Greedy:
-    """The ancestor's rule: reassign the whole pool every tick and stop jobs that were not admitted.
+    """The ancestor's rule: reassign the whole pool at each tick, and stop jobs that get nothing.
 
-    Repeatedly the project with the least (granted + its next job) / share, then the older job; jobs that do not fit are
-    passed over.
+    Next is the project with the least (granted + its next job) / share, then the older job. Jobs that do not fit wait.
     """
 
     time_dependent = False

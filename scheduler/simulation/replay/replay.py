@@ -1,8 +1,4 @@
-"""A trace through a policy, on a grid of ticks, and what it cost each project.
-
-A job that arrives is seen at the next tick. Evictions are immediate. A stopped job keeps its progress up to its last
-checkpoint and pays a restart's overhead when it continues.
-"""
+"""A trace through a policy on a grid of ticks, with immediate evictions."""
 
 from __future__ import annotations
 
@@ -23,12 +19,9 @@ _PATIENCE_SECONDS = 7 * 86_400.0
 
 @dataclass(slots=True, kw_only=True)
 class ReplayJob(SimulatedJob):
-    """A job of the trace.
+    """A job of the trace; `order` is its index.
 
-    Attributes:
-        order: Position in submission order over all projects.
-        first_start: Negative before.
-        most_futile: Most consecutive evictions without a new checkpoint.
+    `first_start` is negative before. `most_futile`: most consecutive evictions without a new checkpoint.
     """
 
     trace: TraceJob
@@ -45,9 +38,9 @@ class ReplayJob(SimulatedJob):
 
 
 class ReplayPolicy(Protocol):
-    """Decides at a tick, by `Replay.evict` and `Replay.start`, which jobs stop and start.
+    """Evicts and starts jobs at a tick.
 
-    `time_dependent`: whether the next tick may decide otherwise even if nothing arrives or ends.
+    `time_dependent`: the next tick may decide otherwise even if nothing arrives or ends.
     """
 
     @property
@@ -89,11 +82,10 @@ class Replay(Simulator[ReplayJob]):
     """One replay.
 
     Attributes:
-        trace: All jobs, in submission order; `pending` and `running` are indices of it.
-        pending: Waiting jobs by project, in submission order.
-        running: Running jobs by project.
-        held: Chips in use by project.
-        free: Chips.
+        trace: All jobs, in submission order.
+        pending: Indices of waiting jobs by project, ascending.
+        running: Indices of running jobs by project.
+        held, free: Chips in use by project, and not in use.
     """
 
     def __init__(
@@ -263,13 +255,13 @@ class Replay(Simulator[ReplayJob]):
     def _owe(self, project: str, now: float) -> None:
         owed = self._outcome.owed[project]
         self._integrate(project, now)
-        room = self.window.entitlements[project] - self.held[project]
+        unused = self.window.entitlements[project] - self.held[project]
         found: dict[int, float] = {}
         for index in self.pending[project]:
-            if room <= 0:
+            if unused <= 0:
                 break
-            if self.trace[index].chips <= room:
-                room -= self.trace[index].chips
+            if self.trace[index].chips <= unused:
+                unused -= self.trace[index].chips
                 found[index] = owed.jobs.get(index, now)
         for index, since in owed.jobs.items():
             if index not in found and self.trace[index].started == now and since < self.window.seconds:

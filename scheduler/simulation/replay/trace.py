@@ -20,14 +20,7 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceJob:
-    """One job.
-
-    Attributes:
-        submit: Seconds since the beginning of the trace, or of the window once it is cut.
-        duration: Seconds of work it needs.
-        chips: Chips it holds while it runs.
-        user: Empty if the trace does not say.
-    """
+    """One job: `submit` in seconds since the beginning of the trace or window, `duration` in seconds of work."""
 
     name: str
     project: str
@@ -42,7 +35,7 @@ class Window:
     """The part of a trace to replay.
 
     Attributes:
-        jobs: In order of submission; instants count from the window's beginning.
+        jobs: In order of submission.
         seconds: Its length; metrics that are integrals stop there.
         pool: Chips.
         entitlements: Chips by project, floor(share x pool).
@@ -59,7 +52,7 @@ class Window:
 
 
 def read(lines: Iterable[str]) -> list[TraceJob]:
-    """Read CSV: a header, then `job_id, project, user, submit_s, duration_s, chips` in any order.
+    """Read CSV with the columns `job_id, project, user, submit_s, duration_s, chips` in any order.
 
     Raises:
         TraceError: a column or value is missing or invalid, or two jobs have the same id.
@@ -97,10 +90,9 @@ def read(lines: Iterable[str]) -> list[TraceJob]:
 
 
 def cut(jobs: Iterable[TraceJob], shares: Mapping[str, float], *, start_day: float, days: float, load: float) -> Window:
-    """The jobs submitted in the window, and those that would still run at its beginning with infinite capacity.
+    """The jobs submitted in the window, and the rest of those that would still run at its beginning.
 
-    The latter enter at the beginning with their remaining duration. Jobs of projects without a share are left out. The
-    pool is sized so that the demanded chip-seconds are `load` times the available ones.
+    Leaves out projects without a share. The demanded chip-seconds are `load` times those of the pool.
 
     Raises:
         TraceError: the window is empty.
@@ -126,7 +118,7 @@ def cut(jobs: Iterable[TraceJob], shares: Mapping[str, float], *, start_day: flo
 
 
 def fitting(window: Window) -> Window:
-    """The window without jobs larger than the pool; raises TraceError if nothing is left. The pool stays as it is."""
+    """The window without jobs larger than the pool; raises TraceError if nothing is left."""
     jobs = [job for job in window.jobs if job.chips <= window.pool]
     if not jobs:
         raise TraceError(f"every job in the window needs more than the pool's {window.pool} chips")
@@ -134,7 +126,7 @@ def fitting(window: Window) -> Window:
 
 
 def jittered(jobs: Iterable[TraceJob], seconds: float, draw: Callable[[], float]) -> list[TraceJob]:
-    """A copy in which every job arrives up to `seconds` earlier or later; `draw` gives uniform numbers from 0 to 1."""
+    """The jobs, each up to `seconds` earlier or later; `draw` gives uniform numbers from 0 to 1."""
     return [replace(job, submit=max(0.0, job.submit + (2.0 * draw() - 1.0) * seconds)) for job in jobs]
 
 
