@@ -1,6 +1,6 @@
-"""Scenarios as text: read, run through the tiny world, and written with what happened.
+"""Scenarios as text: read, simulated (`World`), and written with what happened.
 
-A file begins with its intent in prose. Then, each headed by its name, and with one thing a line:
+A file begins with its intent in prose. Sections follow, each headed by its name, one item a line:
 
     world      tick=30s until=10m [deletion=30s] [slots=1]
     quota      pool v4=64 | v4=32              units per tier, the best first
@@ -113,11 +113,7 @@ class Scenario:
 
 
 def read(text: str) -> Scenario:
-    """Reads a file.
-
-    Raises:
-        ScenarioError: it is not as the format says.
-    """
+    """Read a file; raise ScenarioError if it does not follow the format."""
     intent, sections = _sections(text)
     world = {key: value for line in sections["world"] for key, value in _pairs(line.split())}
     scenario = Scenario(
@@ -140,7 +136,7 @@ def read(text: str) -> Scenario:
 
 
 def run(scenario: Scenario) -> str:
-    """What happens, as text."""
+    """Simulate the scenario; return what happens, as text."""
     return "".join(f"    {line}\n" if line else "\n" for line in _Run(scenario).lines())
 
 
@@ -316,7 +312,7 @@ _JOB_FIELDS = (*_WORK_FIELDS, "at", "user", "priority", "bastion", "running", "t
 
 
 def _sections(text: str) -> tuple[str, dict[str, list[str]]]:
-    """The intent, and the lines of each section without what is indented by the format or left empty."""
+    """The intent, and the lines of each section, without empty lines and indentation."""
     intent: list[str] = []
     sections: dict[str, list[str]] = {name: [] for name in SECTIONS}
     current = intent

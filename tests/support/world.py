@@ -1,7 +1,4 @@
-"""The simulator with nothing but a scheduler: no nodes, no bucket, and a clock that the test moves.
-
-Invariant: every plan is checked against what no plan may do (`broken_promises`) before it is carried out.
-"""
+"""The scheduler's simulator, with a clock that the test moves. Every plan passes `broken_promises` and `left_out`."""
 
 from __future__ import annotations
 
@@ -19,11 +16,10 @@ class World(Simulator[SimulatedJob]):
     """A cluster.
 
     Attributes:
-        evictions: How often each job was evicted, those included that are over.
+        evictions: How often each job was evicted, ended jobs included.
         evicted_for: Each eviction as victim and claimant, in order.
-        patience: In how many passes in a row a job within its project's share may be left out, neither running nor with
-            capacity ordered for it.
-        left_out: In how many passes in a row each waiting job was.
+        patience: Passes in a row in which `left_out` may name a job.
+        left_out: Passes in a row in which it named each job.
     """
 
     runs_until_gone = True
@@ -59,15 +55,11 @@ class World(Simulator[SimulatedJob]):
         return happened
 
     def lose(self, name: str, until: float, *, stockout: bool) -> None:
-        """A running job's nodes are lost, or the cloud has none for it; it is tried again after `until`."""
+        """Lose a running job's nodes, or find none for it in the cloud; it may start again after `until`."""
         self.requeue(name, not_before=until, stockout=stockout)
 
     def decide(self, **circumstances: Any) -> Plan:
-        """One pass, checked and carried out.
-
-        Args:
-            circumstances: Further fields of the snapshot.
-        """
+        """Make, check and apply one plan; `circumstances`: further fields of the snapshot."""
         self.note_checkpoints()
         jobs = tuple(
             replace(job, waiting_since=self.waiting.since.get(job.name, job.waiting_since))
@@ -104,7 +96,7 @@ class World(Simulator[SimulatedJob]):
 
 
 def broken_promises(snapshot: Snapshot, plan: Plan) -> list[str]:
-    """What a plan does that none may do, in words; empty for every good plan."""
+    """What a plan does that no plan may do, in English; empty for every good plan."""
     decided = {decision.name: decision for decision in plan.decisions}
     if len(plan.decisions) != len(snapshot.jobs) or decided.keys() != {job.name for job in snapshot.jobs}:
         return ["not exactly one decision for every job"]
@@ -142,8 +134,8 @@ def _overcommitted(policy: Policy, jobs: Iterable[Job], decided: Mapping[str, De
 def _stopped_in_quota(policy: Policy, jobs: Iterable[Job], decided: Mapping[str, Decision]) -> list[str]:
     """Evicted in the order that suits them best, the last one's project is still above its entitlement before it.
 
-    What the project starts in the same pass counts as held. Whoever goes for a job of a higher priority of its own
-    project does not count.
+    What the project starts in the same pass counts as held. Victims of a job of a higher priority of their own project
+    do not count.
     """
     jobs = list(jobs)
     named = {job.name: job for job in jobs}
@@ -170,10 +162,10 @@ def _stopped_in_quota(policy: Policy, jobs: Iterable[Job], decided: Mapping[str,
 
 
 def left_out(snapshot: Snapshot, plan: Plan) -> list[str]:
-    """Waiting jobs that their project's entitlement still covers, though nothing but the pool is in their way.
+    """Waiting jobs that compete for the pool only and that their project's entitlement covers.
 
-    Covers: besides what the project holds, and what starts or is promised room. Nobody passes a job of the same project
-    that has waited for more than 24 hours.
+    Covers: besides what the project holds, what starts, and what has capacity ordered. Jobs behind one of the same
+    project that has waited for more than 24 hours do not count.
     """
     policy = snapshot.policy
     if policy is None:
@@ -186,7 +178,7 @@ def left_out(snapshot: Snapshot, plan: Plan) -> list[str]:
         amounts: Mapping[str, int] = {}
         if decision.verdict is Verdict.KEEP:
             amounts = job.charged
-        elif decision.verdict is Verdict.START or _has_room_ordered(decision):
+        elif decision.verdict is Verdict.START or _has_capacity_ordered(decision):
             amounts = job.demand
         elif decision.verdict is Verdict.WAIT and _competes(decision):
             waiting.append(job)
@@ -214,8 +206,8 @@ def _waits_behind_overdue(job: Job, decision: Decision, waiting: Iterable[Job]) 
     )
 
 
-def _has_room_ordered(decision: Decision) -> bool:
-    """Whether the job waits for nothing but jobs that are being stopped."""
+def _has_capacity_ordered(decision: Decision) -> bool:
+    """Whether the job waits only for jobs that are being stopped."""
     reason = decision.reason
     return reason is not None and (
         reason.code is ReasonCode.WAITING_FOR_PREEMPTED or "is being freed by" in reason.message
@@ -223,7 +215,7 @@ def _has_room_ordered(decision: Decision) -> bool:
 
 
 def _competes(decision: Decision) -> bool:
-    """Whether it waits for capacity, and for nothing else."""
+    """Whether it waits only for capacity."""
     reason = decision.reason
     if reason is None or {ReasonCode.BACKOFF, ReasonCode.STOCKOUT} & {*reason.also}:
         return False
