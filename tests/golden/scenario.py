@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -44,7 +45,7 @@ _DURATION = re.compile(r"(-?)(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 
 
 class ScenarioError(Exception):
-    """A scenario file does not follow the format."""
+    """The file does not follow the format."""
 
 
 @dataclass(slots=True)
@@ -72,7 +73,6 @@ class QuotaText:
         """Read by the same code as every quota file; None if there is none."""
         if not self.pool:
             return None
-        lines = ["[toml-schema]", 'version = "1"', "[total_resources]"]
         tiers = " ".join(self.pool).split("|")
         tables = [", ".join(tier.split()) for tier in tiers]
         lines = ["total_resources = [" + ", ".join(f"{{{table}}}" for table in tables) + "]"]
@@ -255,16 +255,14 @@ class _Run:
 
     def _holdings(self) -> str:
         plan: Plan = self._plan
-        stopping: dict[str, dict[str, int]] = {}
+        stopping = Counter[tuple[str, str]]()
         for job in self._world.jobs.values():
             if job.status is JobStatus.STOPPING:
-                ledger = stopping.setdefault(job.project_id, {})
-                for kind, amount in job.charged.items():
-                    ledger[kind] = ledger.get(kind, 0) + amount
+                stopping.update({(job.project_id, kind): amount for kind, amount in job.charged.items()})
         parts = []
         for project, usage in plan.projects.items():
             for kind in usage.entitlement:
-                going = stopping.get(project, {}).get(kind, 0)
+                going = stopping[project, kind]
                 parts.append(
                     f"{project} {usage.usage.get(kind, 0)}/{usage.entitlement[kind]}"
                     + (f" {kind}" if len(plan.pool) > 1 else "")
@@ -277,10 +275,6 @@ class _Run:
 def _start(decision: Decision) -> str:
     tier = f" on tier {decision.tier}" if decision.tier else ""
     return f"start    {decision.name}{tier}: {decision.message.split(';')[0]}"
-
-
-def _evict(decision: Decision) -> str:
-    return f"evict    {decision.name} for {decision.evicted_for}"
 
 
 def _wait(decision: Decision) -> str:
@@ -302,7 +296,7 @@ def _wait(decision: Decision) -> str:
 
 _SHOW: Mapping[Verdict, Callable[[Decision], str]] = {
     Verdict.START: _start,
-    Verdict.EVICT: _evict,
+    Verdict.EVICT: lambda decision: f"evict    {decision.name} for {decision.evicted_for}",
     Verdict.WAIT: _wait,
     Verdict.KEEP: lambda decision: "",
     Verdict.STOPPING: lambda decision: "",

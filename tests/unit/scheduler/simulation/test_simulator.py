@@ -119,7 +119,6 @@ def test_a_promise_lasts_until_the_next_one_or_the_start() -> None:
     assert simulator.jobs["j"].promised
     simulator.promise(frozenset())
     assert not simulator.jobs["j"].promised
-    simulator.promise(frozenset({"j"}))
     simulator.start("j")
     simulator.promise(frozenset({"j"}))
     assert not simulator.jobs["j"].promised
