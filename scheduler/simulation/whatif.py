@@ -124,7 +124,6 @@ class _Replay:
         self, past: Iterable[PastJob], policy: Policy, *, begin: float, end: float, settings: Snapshot
     ) -> None:
         self._begin, self._end = begin, end
-        self._running: list[Job] = []
         self._jobs: dict[str, Job] = {}
         self._cut_short: set[str] = set()
         present, arrivals, left = [], [], {}

@@ -189,7 +189,7 @@ class Replay(Simulator[ReplayJob]):
         self.running[project].add(job.order)
         self.held[project] += job.chips
         self.free -= job.chips
-        assert self.free >= 0, "the policy gave away more than there is"
+        assert self.free >= 0, "the policy uses more than the pool"
         self._changed = True
         self._dirty.add(project)
 

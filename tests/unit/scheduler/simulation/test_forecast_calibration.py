@@ -1,4 +1,4 @@
-"""What the forecast says against what then happens: queues of known distributions, carried on by the replay."""
+"""Forecasts of queues with known distributions, compared with what a replay then does."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def duration(rng: random.Random, chips: int) -> float:
 
 
 def load(rng: random.Random, jobs: int) -> list[TraceJob]:
-    """All of it submitted before anybody asks: what comes later no forecast can know."""
+    """Jobs submitted before `ASKED_AT`; a forecast cannot know later ones."""
     drawn = []
     for submit in sorted(rng.uniform(0.0, ASKED_AT - 1.0) for _ in range(jobs)):
         chips, number = rng.choice(sorted(KINDS)), len(drawn)
@@ -46,7 +46,7 @@ def load(rng: random.Random, jobs: int) -> list[TraceJob]:
 
 
 class Watched:
-    """The scheduler, which keeps the last snapshot of a tick that it was given by some instant."""
+    """The scheduler; keeps the first snapshot of the last tick until `ASKED_AT`."""
 
     def __init__(self) -> None:
         self.now, self.snapshot = -1.0, Snapshot(policy=None, jobs=())
@@ -58,7 +58,7 @@ class Watched:
 
 
 def history(rng: random.Random, jobs: int) -> list[tuple[JobProfile, float]]:
-    """What earlier jobs took, all of the same distributions."""
+    """Durations of earlier jobs, of the same distributions."""
     past = []
     for _ in range(jobs):
         chips, project = rng.choice(sorted(KINDS)), rng.choice(sorted(SHARES))
@@ -67,7 +67,7 @@ def history(rng: random.Random, jobs: int) -> list[tuple[JobProfile, float]]:
 
 
 def asked_and_answered(seed: int, jobs: int, past: int) -> list[tuple[float, float, Eta]]:
-    """For every job that waited when it was asked: when it was asked, when it did start, and what was said."""
+    """For a sample of the waiting jobs: the instant of the forecast, the actual start, and the forecast."""
     rng = random.Random(seed)
     trace = load(rng, jobs)
     known = Durations(history(rng, past))

@@ -83,7 +83,7 @@ def test_an_eviction_that_takes_no_time_lets_the_job_wait_at_once_and_a_restart_
     assert job.progress(17.0) == 10.0
 
 
-def test_checkpoints_are_told_when_asked_for_and_never_of_a_job_that_has_ended() -> None:
+def test_checkpoints_become_known_on_request_and_never_of_an_ended_job() -> None:
     job = one(duration=70.0, checkpoint=30.0)
     simulator = begun(Simulator, job)
     simulator.advance(65.0)

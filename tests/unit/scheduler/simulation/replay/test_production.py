@@ -1,4 +1,4 @@
-"""The production scheduler in the replay: what the adapter tells it, and what it does with its plans."""
+"""The production scheduler in the replay: what it is given, and how its plans are applied."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def replay(policy: Production, over: Window = LENT, *, checkpoint: float = CHECK
 
 
 class Scripted:
-    """Gives prepared answers for the passes of a tick, in turn; keeps what is asked."""
+    """Gives prepared plans for the passes of each tick; keeps the snapshots."""
 
     def __init__(self, script: dict[float, Sequence[dict[str, Verdict]]]) -> None:
         self._script = {now: iter(passes) for now, passes in script.items()}
@@ -107,7 +107,7 @@ def test_the_same_window_is_replayed_the_same() -> None:
 # -- the adapter -------------------------------------------------------------------------------------------------------
 
 
-def test_plans_are_asked_for_until_one_evicts_nobody() -> None:
+def test_after_an_eviction_a_second_plan_starts_the_claimant() -> None:
     script = Scripted(
         {
             0.0: [{"a1": Verdict.START}],
@@ -127,13 +127,13 @@ def test_plans_are_asked_for_until_one_evicts_nobody() -> None:
     assert third["a1"].status is JobStatus.PENDING and third["a1"].charged == {}
 
 
-def test_a_promise_that_is_not_renewed_is_forgotten() -> None:
+def test_a_promise_ends_unless_the_next_plan_repeats_it() -> None:
     script = Scripted({0.0: [{"a1": Verdict.WAIT}], 600.0: [{}], 1200.0: [{"a1": Verdict.START}]})
     replay(production(script), window(job("a1", 0, 600, 2)))
     assert [told.promised for _, told in script.of("a1")][:3] == [False, True, False]
 
 
-def test_after_evictions_a_second_plan_of_the_same_tick_starts_claimants_and_stops_nobody() -> None:
+def test_evictions_of_the_second_plan_do_not_count() -> None:
     script = Scripted(
         {
             0.0: [{"a1": Verdict.START}],
@@ -148,7 +148,7 @@ def test_after_evictions_a_second_plan_of_the_same_tick_starts_claimants_and_sto
     assert b1.first_start == 600
 
 
-def test_jobs_that_nothing_happened_to_are_the_same_values() -> None:
+def test_a_job_that_does_not_change_is_the_same_value() -> None:
     script = Scripted({0.0: [{"a1": Verdict.START}], 5400.0: [{"b1": Verdict.START}]})
     replay(production(script), window(job("a1", 0, 4000, 2), job("b1", 0, 600, 2)), checkpoint=0.0)
     told = [one for now, one in script.of("b1") if now <= 5400.0]
@@ -156,14 +156,14 @@ def test_jobs_that_nothing_happened_to_are_the_same_values() -> None:
     assert len({id(one) for one in told}) == 1
 
 
-def test_time_alone_is_a_reason_to_decide_while_somebody_waits() -> None:
+def test_while_a_job_waits_each_tick_decides() -> None:
     script = Scripted({0.0: [{"a1": Verdict.START}], 1200.0: [{"b1": Verdict.START}]})
     replay(production(script), window(job("a1", 0, 9000, 2), job("b1", 0, 600, 2)))
     # Every tick while b1 waits, once more after it started, and at each end.
     assert [now for now, _ in script.asked] == [0, 600, 1200, 1800, 9000]
 
 
-def test_the_scheduler_is_told_of_checkpoints_and_evictions() -> None:
+def test_the_scheduler_learns_of_checkpoints_and_evictions() -> None:
     script = Scripted(
         {
             0.0: [{"a1": Verdict.START}],
@@ -230,7 +230,7 @@ def test_synthetic_jobs_fill_the_pool_and_the_scheduler_can_work_with_them() -> 
     assert synthetic().snapshot() == snapshot
 
 
-def test_a_step_carries_out_the_plan_and_lets_jobs_come_and_go() -> None:
+def test_a_step_applies_the_plan_and_lets_jobs_come_and_go() -> None:
     load = synthetic()
     before = load.now
     names = [one.name for one in load.snapshot().jobs]
@@ -250,7 +250,7 @@ def test_a_step_carries_out_the_plan_and_lets_jobs_come_and_go() -> None:
     assert len(later.keys() - after.keys()) == 4
 
 
-def test_of_few_synthetic_jobs_no_more_go_than_there_are() -> None:
+def test_a_step_removes_at_most_the_jobs_that_there_are() -> None:
     load = synthetic(pending=0, running=1)
     load.step(Plan(), changes=3)
     assert len(load.snapshot().jobs) == 6
