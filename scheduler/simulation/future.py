@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from scheduler.decide.capacity import amounts_of
 from scheduler.decide.cooldown import cooldown_until
@@ -137,7 +138,7 @@ class Future(Simulator[SimulatedJob]):
             simulated.duration += max(0.0, self.now - max(started, job.checkpointed_at or started))
             self._run(simulated, self.now, self.now + left)
         elif job.status is JobStatus.STOPPING:
-            self._stop(simulated)
+            self._end_at(simulated, self.now + self.stopping_seconds(job))
         elif job.not_before is not None and job.not_before > self.now:
             self.wake(job.not_before)
         elif (cooldown_end := cooldown_until(job)) is not None and cooldown_end > self.now:
@@ -151,7 +152,12 @@ class Future(Simulator[SimulatedJob]):
             if job.status is JobStatus.PENDING and job.queued_at + DEADLINE_SECONDS > self.now:
                 self.wake(job.queued_at + DEADLINE_SECONDS)
 
-    def _release(self, simulated: SimulatedJob, instant: float) -> None:
+    def requeue(self, name: str, **changes: Any) -> None:
+        super().requeue(name, **changes)
+        if (cooldown_end := cooldown_until(self.jobs[name])) is not None:
+            self.wake(cooldown_end)
+
+    def _free(self, simulated: SimulatedJob, instant: float) -> None:
         job = simulated.job
         self.holdings.append(Holding(job=job, begin=instant if job.started_at is None else job.started_at, end=instant))
         # What the project gave back is lent to others only after this time.
@@ -161,6 +167,3 @@ class Future(Simulator[SimulatedJob]):
             kept = min(max(costs, default=0.0), RESTART_SECONDS)
         if kept:
             self.wake(self.now + kept + _MOMENT_SECONDS)
-        super()._release(simulated, instant)
-        if job.name in self.jobs and (cooldown_end := cooldown_until(job)) is not None:
-            self.wake(cooldown_end)

@@ -100,7 +100,7 @@ class Simulator(Generic[SimulatedT]):
         while self._events and self._events[0][0] <= now:
             instant, _, segment, simulated = heapq.heappop(self._events)
             if simulated is not None and simulated.segment == segment:
-                self._release(simulated, instant)
+                self._over(simulated, instant)
         while self._arrivals and self._arrivals[0].job.queued_at <= now:
             self.arrive(self._arrivals.popleft())
 
@@ -138,10 +138,15 @@ class Simulator(Generic[SimulatedT]):
     def evict(self, name: str, claimant: str | None = None) -> None:
         """Evict a running job; it waits again after `stopping_seconds`."""
         simulated = self._simulated[name]
-        self._put(simulated, replace(simulated.job, status=JobStatus.STOPPING, evicted_for=claimant or ""))
-        if not self.runs_until_gone:
-            self._count_eviction(simulated)
-        self._stop(simulated)
+        changes = {} if self.runs_until_gone else self._eviction(simulated)
+        seconds = self.stopping_seconds(simulated.job)
+        if seconds or self.runs_until_gone:
+            stopping = replace(simulated.job, status=JobStatus.STOPPING, evicted_for=claimant or "", **changes)
+            self._put(simulated, stopping)
+            self._end_at(simulated, self.now + seconds)
+        else:
+            self._free(simulated, self.now)
+            self.requeue(name, **changes)
 
     def cancel(self, name: str) -> None:
         """End a job for good."""
@@ -152,7 +157,7 @@ class Simulator(Generic[SimulatedT]):
             return
         self._put(simulated, replace(job, status=JobStatus.STOPPING, evicted_for=None))
         if job.status is JobStatus.RUNNING:
-            self._stop(simulated)
+            self._end_at(simulated, self.now + self.stopping_seconds(job))
 
     def requeue(self, name: str, **changes: Any) -> None:
         """Let a job wait again, with `changes`."""
@@ -196,34 +201,38 @@ class Simulator(Generic[SimulatedT]):
         """Seconds from an eviction or cancellation until the job is gone."""
         return 0.0
 
-    def _count_eviction(self, simulated: SimulatedT) -> None:
-        """Count an eviction, with what it saved; the segment has not ended."""
+    def _eviction(self, simulated: SimulatedT) -> dict[str, Any]:
+        """Save the progress of an evicted job; return the changes to its value."""
         job, now = simulated.job, self.now
         kept = simulated.checkpointed(now)
         saved = kept > simulated.saved or job.checkpointed_at is not None
         simulated.saved = kept
-        evicted = replace(
-            job,
-            evictions=job.evictions + 1,
-            futile_evictions=0 if saved else job.futile_evictions + 1,
-            evicted_at=now,
-            evicted_seconds=job.evicted_seconds + max(0.0, now - (now if job.started_at is None else job.started_at)),
-        )
-        self._put(simulated, evicted)
+        return {
+            "evictions": job.evictions + 1,
+            "futile_evictions": 0 if saved else job.futile_evictions + 1,
+            "evicted_at": now,
+            "evicted_seconds": job.evicted_seconds
+            + max(0.0, now - (now if job.started_at is None else job.started_at)),
+        }
 
-    def _release(self, simulated: SimulatedT, instant: float) -> None:
-        """The job's capacity is free since `instant`: it waits again, or has ended."""
-        job = simulated.job
-        if job.status is JobStatus.STOPPING and job.evicted_for is not None:
-            if self.runs_until_gone:
-                self._count_eviction(simulated)
-            self.requeue(job.name)
-        else:
-            simulated.saved, simulated.started, simulated.end = simulated.duration, -1.0, instant
-            simulated.segment += 1
-            del self.jobs[job.name]
+    def _free(self, simulated: SimulatedT, instant: float) -> None:
+        """Called before a job that gave its capacity back at `instant` waits again or leaves."""
+
+    def _end(self, simulated: SimulatedT, instant: float) -> None:
+        self._free(simulated, instant)
+        simulated.saved, simulated.started, simulated.end = simulated.duration, -1.0, instant
+        simulated.segment += 1
+        del self.jobs[simulated.job.name]
 
     # -- segments -----------------------------------------------------------------------------------------------
+
+    def _over(self, simulated: SimulatedT, instant: float) -> None:
+        job = simulated.job
+        if job.status is JobStatus.STOPPING and job.evicted_for is not None:
+            self._free(simulated, instant)
+            self.requeue(job.name, **(self._eviction(simulated) if self.runs_until_gone else {}))
+        else:
+            self._end(simulated, instant)
 
     def _put(self, simulated: SimulatedT, job: Job) -> None:
         simulated.job = self.jobs[job.name] = job
@@ -234,13 +243,6 @@ class Simulator(Generic[SimulatedT]):
         if simulated.checkpoint:
             first = started + simulated.overhead + simulated.checkpoint
             heapq.heappush(self._checkpoints, (first, simulated.order, simulated.segment, simulated))
-
-    def _stop(self, simulated: SimulatedT) -> None:
-        seconds = self.stopping_seconds(simulated.job)
-        if seconds:
-            self._end_at(simulated, self.now + seconds)
-        else:
-            self._release(simulated, self.now)
 
     def _end_at(self, simulated: SimulatedT, instant: float) -> None:
         simulated.segment += 1

@@ -69,8 +69,9 @@ def step(world: World) -> bool:
         plan = world.decide(check_membership=False)
         moves = {decision.verdict for decision in plan.decisions} & {Verdict.START, Verdict.EVICT}
         changed = changed or bool(moves)
-        if Verdict.EVICT not in moves or any(job.status is JobStatus.STOPPING for job in world.jobs.values()):
+        if world.next_change() > world.now:
             break
+        world.advance(world.now)
     moving = changed or world.next_change() < NEVER
     if moving:
         world.advance(world.now + TICK)

@@ -89,10 +89,9 @@ class World(Simulator[SimulatedJob]):
     def stopping_seconds(self, job: Job) -> float:
         return self._stopping_seconds(job)
 
-    def _release(self, simulated: SimulatedJob, instant: float) -> None:
+    def _free(self, simulated: SimulatedJob, _instant: float) -> None:
         ends = simulated.job.status is JobStatus.RUNNING
         self._happened.append(("ends" if ends else "gone", simulated.job.name))
-        super()._release(simulated, instant)
 
 
 def broken_promises(snapshot: Snapshot, plan: Plan) -> list[str]:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from scheduler.model import Job, JobStatus
+from scheduler.model import Job
 from scheduler.simulation.replay.trace import TraceJob, Window
 from scheduler.simulation.simulator import NEVER, SimulatedJob, Simulator
 
@@ -201,7 +201,7 @@ class Replay(Simulator[ReplayJob]):
         super().requeue(name, **changes)
         self._queue(self._simulated[name])
 
-    def _count_eviction(self, job: ReplayJob) -> None:
+    def _eviction(self, job: ReplayJob) -> dict[str, Any]:
         now, kept = self.now, job.checkpointed(self.now)
         if now <= self.window.seconds:
             self._outcome.preemptions += 1
@@ -209,22 +209,23 @@ class Replay(Simulator[ReplayJob]):
             if self.held[job.trace.project] <= self.window.entitlements[job.trace.project]:
                 self._outcome.in_quota_evictions += 1
         self._account(job, now, kept=kept - job.saved)
-        super()._count_eviction(job)
-        job.most_futile = max(job.most_futile, job.job.futile_evictions)
+        changes = super()._eviction(job)
+        job.most_futile = max(job.most_futile, changes["futile_evictions"])
+        return changes
 
-    def _release(self, job: ReplayJob, instant: float) -> None:
-        project, ends = job.trace.project, job.job.status is JobStatus.RUNNING
-        if ends:
-            self._look(instant)
-            self._account(job, instant, kept=job.duration - job.saved)
-            self._changed, self._latest = True, instant
+    def _free(self, job: ReplayJob, _instant: float) -> None:
+        project = job.trace.project
         self.running[project].remove(job.order)
         self.held[project] -= job.chips
         self.free += job.chips
         self._dirty.add(project)
-        super()._release(job, instant)
-        if ends:
-            self._settle(instant)
+
+    def _end(self, job: ReplayJob, instant: float) -> None:
+        self._look(instant)
+        self._account(job, instant, kept=job.duration - job.saved)
+        self._changed, self._latest = True, instant
+        super()._end(job, instant)
+        self._settle(instant)
 
     def _queue(self, job: ReplayJob) -> None:
         insort(self.pending[job.trace.project], job.order)
