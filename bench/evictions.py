@@ -1,8 +1,7 @@
-"""The dearest pass: owners of 150 jobs come back at once: `python bench/evictions.py [--jobs=1000]`.
+"""The most expensive decision: owners of 150 jobs come back at once: `python bench/evictions.py [--jobs=1000]`.
 
 450 jobs of eight projects fill the pool, four fifths of them with checkpoints; `--jobs` more of these projects wait.
-Then 150 jobs of eight other projects come, all within their shares. Held against a pass in the steady state
-(`bastion simulate bench --jobs=1000`).
+Then 150 jobs of eight other projects arrive within their shares. Compare `bastion simulate bench --jobs=1000`.
 """
 
 from __future__ import annotations
@@ -11,6 +10,7 @@ import argparse
 import random
 import statistics
 import time
+from dataclasses import replace
 
 from quota import Policy
 from scheduler import Job, JobStatus, Scheduler, Snapshot, Verdict
@@ -34,10 +34,9 @@ def jobs_of(seed: int, waiting: int) -> tuple[Policy, list[Job], list[Job]]:
     before = []
     for number in range(RUNNING):
         one = job(f"running-{number}", PROJECTS[:8], (1, 1, 1, 2, 4, 8), 80_000)
-        fields = {name: getattr(one, name) for name in ("name", "project_id", "user_id", "queued_at", "demand")}
         before.append(
-            Job(
-                **fields,
+            replace(
+                one,
                 status=JobStatus.RUNNING,
                 tier=0,
                 charged=one.demand,

@@ -1,1 +1,1 @@
-"""The scheduler run forward in time: forecasts, what-if, replays of traces."""
+"""The scheduler run forward in time by one simulator: forecasts, what-ifs, replays of traces."""

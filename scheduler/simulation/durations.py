@@ -1,8 +1,7 @@
 """How much longer jobs hold their capacity: declared by their owners, or drawn from past jobs.
 
-History is searched from near to far: same project, user and demand; same project and demand; same project; all jobs.
-The first level with at least `SAMPLES_MIN` jobs that ran longer than this one has so far is used. With no such level
-the duration is unknown.
+Past jobs are searched by project, user and demand; by project and demand; by project; and all. The first level with
+at least `SAMPLES_MIN` jobs that ran longer than this one has so far counts.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _Level = tuple[object, ...]
 
 
 class JobProfile(NamedTuple):
-    """The features by which jobs have similar durations; `demand` is sorted by type."""
+    """What jobs of similar durations share; `demand` is sorted by type."""
 
     project_id: str
     user_id: str
@@ -35,12 +34,7 @@ class JobProfile(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remaining:
-    """The duration of a job as equally likely values.
-
-    Attributes:
-        totals: Whole durations in seconds, ascending, all longer than `age`.
-        age: Seconds that the job has run.
-    """
+    """Equally likely durations in seconds, `totals`, ascending and longer than the `age` of the job."""
 
     totals: tuple[float, ...]
     age: float = 0.0
@@ -50,11 +44,9 @@ class Durations:
     def __init__(
         self, history: Iterable[tuple[JobProfile, float]] = (), declared: Mapping[str, float] | None = None
     ) -> None:
-        """Index the history.
+        """Index the history: jobs that ended by themselves, and the seconds each held its capacity.
 
-        Args:
-            history: Jobs that ended by themselves, and the seconds each held its capacity.
-            declared: By job name, the seconds its owner expects; overrides history until the job has run longer.
+        `declared`: by job name, the seconds its owner expects; overrides history until the job has run longer.
         """
         self._declared = dict(declared or {})
         levels: dict[_Level, list[float]] = {}

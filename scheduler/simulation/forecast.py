@@ -1,15 +1,12 @@
 """When waiting jobs start: the scheduler run forward many times with durations drawn at random.
 
-The caller provides the randomness. Assumes that nothing is submitted, canceled or changed, and that no node is lost. A
-job of unknown duration runs forever, so what it blocks is "unknown" rather than guessed.
+Assumes that nothing is submitted, canceled or changed, and that no node is lost. A job of unknown duration runs
+forever; what it blocks is "unknown". The same arguments and draws give the same answer.
 
-Cost: one decision per moment of change, at most logarithmic in the time looked ahead (`_affordable_at`): about 210 per
-draw over 30 days. A draw with more moments merges several into one, each late by at most a twentieth of the time until
-then. All draws together take at most `decisions_max`; if the first one shows that they would take more, decisions count
-double, or up to `_COARSEST`-fold. Of the waiting jobs at most `JOBS_AHEAD_MAX` ahead of the asked ones and
-`JOBS_BEHIND_MAX` behind them take part (smaller ones pass; without them every answer was too early).
-
-Invariant: the same arguments and draws give the same answer.
+Cost: about 210 decisions per draw over 30 days, logarithmic in the time (`_affordable_at`). A draw with more changes
+merges them, each late by at most a twentieth of the time until then. All draws take at most `decisions_max`; if the
+first shows that they need more, each decision counts up to `_COARSEST`-fold. At most `JOBS_AHEAD_MAX` jobs ahead of the
+asked ones and `JOBS_BEHIND_MAX` behind them take part, since smaller ones pass.
 """
 
 from __future__ import annotations
@@ -21,7 +18,8 @@ from dataclasses import dataclass, replace
 from scheduler.model import JobStatus, ReasonCode, Snapshot, Verdict
 from scheduler.scheduling import schedule
 from scheduler.simulation.durations import Durations, Remaining
-from scheduler.simulation.future import NEVER, Future
+from scheduler.simulation.future import Future
+from scheduler.simulation.simulator import NEVER
 
 # Waiting jobs ahead of the asked ones that take part; behind more there is no estimate.
 JOBS_AHEAD_MAX = 1000
@@ -39,9 +37,9 @@ _COARSEST = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Eta:
-    """When a job starts: percentiles in seconds since the epoch; None: unknown, for the reason `why`.
+    """Percentiles of a job's start in seconds since the epoch, or None for the reason `why`.
 
-    `unknown` counts jobs of unknown duration that may have to end first.
+    `unknown`: jobs of unknown duration that may have to end first.
     """
 
     p10: float | None = None
@@ -159,10 +157,7 @@ def _draw_all(
 
 
 class _Drawing:
-    """Draws how much longer each job runs.
-
-    Jobs that share a history share its error. So a draw first resamples the history, then draws durations from that.
-    """
+    """Draws how much longer each job runs, from a resampled history, since jobs that share one share its error."""
 
     def __init__(self, remaining: Mapping[str, Remaining | None]) -> None:
         alike: dict[tuple[float, ...], list[tuple[str, float]]] = {}
@@ -187,7 +182,9 @@ def _run(future: Future, until: float, decisions_max: int, coarseness: float) ->
     began = future.now
     while future.decisions < decisions_max:
         future.decide()
-        if future.all_started or not future.advance(began + _affordable_at(future.decisions * coarseness), until):
+        if future.all_started or not future.advance_to_change(
+            began + _affordable_at(future.decisions * coarseness), until
+        ):
             return True
     return False
 

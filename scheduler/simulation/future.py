@@ -1,29 +1,24 @@
-"""A snapshot carried forward in time: the scheduler decides, jobs start, stop and end, and others arrive.
+"""A snapshot carried forward in time by the production scheduler.
 
-Durations are given. Nothing is canceled, no node is lost, the pool stays. An evicted job keeps its capacity for its
-project's grace period and until its nodes are gone. Then it waits again and repeats unsaved work.
-
-Invariant: between two decisions jobs only end and arrive. The same arguments give the same future.
+Durations are given. An evicted job keeps its capacity for its project's grace period and until its nodes are gone. Then
+it waits again and repeats unsaved work.
 """
 
 from __future__ import annotations
 
-import heapq
-import math
-from collections import deque
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
-from quota import Policy
 from scheduler.decide.capacity import amounts_of
 from scheduler.decide.cooldown import cooldown_until
 from scheduler.decide.deadline import DEADLINE_SECONDS
-from scheduler.decide.lending import RESTART_SECONDS, RecentHoldings
-from scheduler.model import Job, JobStatus, Plan, Reason, RecentUnits, Snapshot, Verdict
-from scheduler.scheduling import Scheduler
+from scheduler.decide.lending import RESTART_SECONDS
+from scheduler.model import Job, JobStatus, Plan, Reason, Snapshot
+from scheduler.simulation.production import Production
+from scheduler.simulation.simulator import NEVER, SimulatedJob, Simulator
 from scheduler.usage_history import UsageHistory
 
-NEVER = math.inf
 # After the grace period, until an evicted job's nodes are gone.
 _DELETION_SECONDS = 30.0
 _MOMENT_SECONDS = 0.01
@@ -38,15 +33,13 @@ class Holding:
     end: float
 
 
-class Future:
-    """One future of a snapshot. Alternate `decide` and `advance`.
+class Future(Simulator[SimulatedJob]):
+    """One future of a snapshot. Alternate `decide` and `advance_to_change`.
 
     Attributes:
-        now: Its current instant, in seconds since the epoch.
-        decisions: Number of decisions so far.
         started: First start of each watched job, by name.
-        refused: Reasons of jobs that never start (again), by name; they no longer take part.
-        evicted: Each eviction: name and instant.
+        refused: By name, why a job never starts (again); it no longer takes part.
+        evicted: Name and instant of each eviction.
         holdings: Of attempts that ended.
     """
 
@@ -64,45 +57,28 @@ class Future:
 
         Args:
             left: Seconds that each job runs once it runs, for running jobs from now; may be infinite.
-            arrivals: Jobs that arrive at their `queued_at`; names differ from all others.
-            usage: Continues to account usage; None: usage stays that of the snapshot.
+            arrivals: Jobs that arrive at their `queued_at`.
+            usage: See `Production`.
         """
-        self.now = self._began = now
-        self._snapshot = snapshot
-        self._jobs = {job.name: job for job in snapshot.jobs}
-        self._left = dict(left)
-        self._ends: list[tuple[float, str]] = []
-        self._arrivals = deque(sorted(arrivals, key=lambda job: (job.queued_at, job.name)))
+        arriving = sorted(arrivals, key=lambda job: (job.queued_at, job.name))
+        super().__init__(now, [SimulatedJob(job=job, order=job.name, duration=left[job.name]) for job in arriving])
+        self._scheduler = Production(snapshot, usage=usage)
+        self._restart_seconds = snapshot.restart_seconds
         self._watched = watched
         # Watched jobs that have not arrived.
         self._unseen = set(watched)
-        self._scheduler = Scheduler()
         self._promised = frozenset(job.name for job in snapshot.jobs if job.promised)
-        self._recent = RecentHoldings(snapshot.held_recently)
-        self._usage = usage
-        self._policy = snapshot.policy or Policy(tiers=(), weights={}, members={})
         self.decisions = 0
         self.started: dict[str, float] = {}
         self.refused: dict[str, Reason] = {}
         self.evicted: list[tuple[str, float]] = []
         self.holdings: list[Holding] = []
         for job in snapshot.jobs:
-            if job.status is JobStatus.RUNNING:
-                self._end(job.name, now + self._left[job.name])
-            elif job.status is JobStatus.STOPPING:
-                self._end(job.name, now + self._stopping_seconds(job))
-            elif job.not_before is not None and job.not_before > now:
-                self._end("", job.not_before)
-            elif (cooldown_end := cooldown_until(job)) is not None and cooldown_end > now:
-                self._end("", cooldown_end)
+            self._take_over(job, left.get(job.name, NEVER))
         for resource_types in snapshot.held_recently.values():
             for steps in resource_types.values():
                 for until, _ in steps:
-                    self._end("", until + _MOMENT_SECONDS)
-
-    @property
-    def jobs(self) -> Collection[Job]:
-        return self._jobs.values()
+                    self.wake(until + _MOMENT_SECONDS)
 
     @property
     def all_started(self) -> bool:
@@ -111,140 +87,83 @@ class Future:
     def decide(self) -> None:
         """Make one plan and apply it. A second `decide` at the same instant changes nothing."""
         self.decisions += 1
-        held = self._note_holdings(self.now)
-        used = self._snapshot.user_usage
-        if self._usage is not None:
-            used = self._usage.note(self._jobs.values(), self.now, self._policy)
-        snapshot = replace(self._snapshot, jobs=tuple(self._jobs.values()), held_recently=held, user_usage=used)
-        plan = self._scheduler.schedule(snapshot, self.now)
-        for decision in plan.acting:
-            job = self._jobs[decision.name]
-            if decision.verdict is Verdict.START:
-                self._start(job, decision.tier)
-            elif decision.verdict is Verdict.EVICT:
-                self._evict(job, decision.evicted_for)
-        if plan.impossible:
-            self._refuse(plan)
-        for name in plan.promised ^ self._promised:
-            waiting = self._jobs.get(name)
-            if waiting is not None and waiting.status is JobStatus.PENDING:
-                self._jobs[name] = replace(waiting, promised=name in plan.promised)
-        self._promised = plan.promised
+        self._scheduler.decide(self)
         self._watch_deadlines()
 
-    def advance(self, earliest: float, until: float) -> bool:
+    def advance_to_change(self, earliest: float, until: float) -> bool:
         """Move to the next change, at least to `earliest`; False: it is after `until`, or there is none."""
-        soonest = min(
-            self._ends[0][0] if self._ends else NEVER, self._arrivals[0].queued_at if self._arrivals else NEVER
-        )
+        soonest = self.next_change()
         now = max(soonest, earliest)
         if now > until or soonest == NEVER:
             return False
-        self.now = now
         # The daemon's last tick saw these jobs just before they ended.
-        self._note_holdings(now - _MOMENT_SECONDS)
-        if self._usage is not None:
-            self._usage.note(self._jobs.values(), now, self._policy)
-        while self._ends and self._ends[0][0] <= now:
-            instant, name = heapq.heappop(self._ends)
-            self._over(name, instant)
-        while self._arrivals and self._arrivals[0].queued_at <= now:
-            job = self._arrivals.popleft()
-            self._jobs[job.name] = job
+        self._scheduler.note_holdings(self, now - _MOMENT_SECONDS)
+        self.now = now
+        self._scheduler.note_usage(self)
+        self.advance(now)
         return True
 
     def held_until(self, end: float) -> list[Holding]:
         begun = (
             Holding(job=job, begin=self.now if job.started_at is None else job.started_at, end=end)
-            for job in self._jobs.values()
+            for job in self.jobs.values()
             if job.status is not JobStatus.PENDING
         )
         return [*self.holdings, *begun]
 
-    def _note_holdings(self, now: float) -> Mapping[str, Mapping[str, RecentUnits]]:
-        return self._recent.note(self._jobs.values(), now, self._policy, self._snapshot.restart_seconds)
+    def start(self, name: str, tier: int | None = 0) -> None:
+        super().start(name, tier)
+        if name in self._watched:
+            self.started.setdefault(name, self.now)
 
-    def _end(self, name: str, instant: float) -> None:
-        if instant < NEVER:
-            heapq.heappush(self._ends, (instant, name))
+    def evict(self, name: str, claimant: str | None = None) -> None:
+        super().evict(name, claimant)
+        self.evicted.append((name, self.now))
 
-    def _refuse(self, plan: Plan) -> None:
+    def refuse(self, plan: Plan) -> None:
         for decision in plan.waiting:
             if decision.reason is not None and decision.name in plan.impossible:
                 self.refused[decision.name] = decision.reason
-                del self._jobs[decision.name]
+                del self.jobs[decision.name]
+
+    def stopping_seconds(self, job: Job) -> float:
+        return self._scheduler.policy.rules(job.project_id).grace_seconds + _DELETION_SECONDS
+
+    def _take_over(self, job: Job, left: float) -> None:
+        simulated = SimulatedJob(job=job, order=job.name, duration=left)
+        self.arrive(simulated)
+        if job.status is JobStatus.RUNNING:
+            # An eviction loses its work in this future and since its last known checkpoint.
+            started = self.now if job.started_at is None else job.started_at
+            simulated.duration += max(0.0, self.now - max(started, job.checkpointed_at or started))
+            self._run(simulated, self.now, self.now + left)
+        elif job.status is JobStatus.STOPPING:
+            self._end_at(simulated, self.now + self.stopping_seconds(job))
+        elif job.not_before is not None and job.not_before > self.now:
+            self.wake(job.not_before)
+        elif (cooldown_end := cooldown_until(job)) is not None and cooldown_end > self.now:
+            self.wake(cooldown_end)
 
     def _watch_deadlines(self) -> None:
         """Add the deadlines of watched waiting jobs, at which time alone changes the scheduler's answer."""
-        for name in [name for name in self._unseen if name in self._jobs]:
+        for name in [name for name in self._unseen if name in self.jobs]:
             self._unseen.remove(name)
-            job = self._jobs[name]
+            job = self.jobs[name]
             if job.status is JobStatus.PENDING and job.queued_at + DEADLINE_SECONDS > self.now:
-                self._end("", job.queued_at + DEADLINE_SECONDS)
+                self.wake(job.queued_at + DEADLINE_SECONDS)
 
-    def _start(self, job: Job, tier: int | None) -> None:
-        self._jobs[job.name] = replace(
-            job,
-            status=JobStatus.RUNNING,
-            tier=tier,
-            charged=job.demand,
-            started_at=self.now,
-            checkpointed_at=None,
-            promised=False,
-        )
-        self._end(job.name, self.now + self._left[job.name])
-        if job.name in self._watched:
-            self.started.setdefault(job.name, self.now)
+    def requeue(self, name: str, **changes: Any) -> None:
+        super().requeue(name, **changes)
+        if (cooldown_end := cooldown_until(self.jobs[name])) is not None:
+            self.wake(cooldown_end)
 
-    def _evict(self, job: Job, claimant: str | None) -> None:
-        started = self.now if job.started_at is None else job.started_at
-        ran = max(0.0, self.now - started)
-        # It loses its work in this future and since its last known checkpoint.
-        self._left[job.name] += max(0.0, self._began - max(started, job.checkpointed_at or started))
-        self._jobs[job.name] = replace(
-            job,
-            status=JobStatus.STOPPING,
-            evicted_for=claimant or "",
-            evictions=job.evictions + 1,
-            futile_evictions=0 if job.checkpointed_at is not None else job.futile_evictions + 1,
-            evicted_at=self.now,
-            evicted_seconds=job.evicted_seconds + ran,
-        )
-        self.evicted.append((job.name, self.now))
-        self._ends = [entry for entry in self._ends if entry[1] != job.name]
-        heapq.heapify(self._ends)
-        self._end(job.name, self.now + self._stopping_seconds(job))
-
-    def _over(self, name: str, instant: float) -> None:
-        job = self._jobs.get(name)
-        if job is None:
-            return
+    def _free(self, simulated: SimulatedJob, instant: float) -> None:
+        job = simulated.job
         self.holdings.append(Holding(job=job, begin=instant if job.started_at is None else job.started_at, end=instant))
         # What the project gave back is lent to others only after this time.
-        kept = self._policy.rules(job.project_id).keep_idle_seconds
+        kept = self._scheduler.policy.rules(job.project_id).keep_idle_seconds
         if kept is None:
-            costs = (
-                self._snapshot.restart_seconds.get(resource, RESTART_SECONDS) for resource, _ in amounts_of(job.demand)
-            )
+            costs = (self._restart_seconds.get(resource, RESTART_SECONDS) for resource, _ in amounts_of(job.demand))
             kept = min(max(costs, default=0.0), RESTART_SECONDS)
         if kept:
-            self._end("", self.now + kept + _MOMENT_SECONDS)
-        if job.status is JobStatus.STOPPING and job.evicted_for is not None:
-            # An evicted job waits again.
-            if (cooldown_end := cooldown_until(job)) is not None:
-                self._end("", cooldown_end)
-            self._jobs[name] = replace(
-                job,
-                status=JobStatus.PENDING,
-                tier=None,
-                charged={},
-                started_at=None,
-                checkpointed_at=None,
-                evicted_for=None,
-                waiting_since=self.now,
-            )
-        else:
-            del self._jobs[name]
-
-    def _stopping_seconds(self, job: Job) -> float:
-        return self._policy.rules(job.project_id).grace_seconds + _DELETION_SECONDS
+            self.wake(self.now + kept + _MOMENT_SECONDS)

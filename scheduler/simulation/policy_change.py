@@ -1,9 +1,7 @@
-"""The effect of another quota file on the current jobs: `schedule` decides once under each policy, and the plans
-differ.
+"""The effect of another quota file on the current jobs: the difference of one plan under each policy.
 
-A smaller policy stops running jobs for two reasons only: an owner within its entitlement reclaims capacity that their
-project borrows, or they exceed their project's maximum runtime. A job that could not start under the new policy runs
-on, but does not start again after an eviction or a lost machine.
+A smaller policy stops a running job only if an owner reclaims capacity that its project borrows, or if the job exceeds
+its project's maximum runtime. A job that could not start under the new policy runs on, but cannot start again.
 """
 
 from __future__ import annotations
@@ -34,7 +32,7 @@ class Barred:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Borrowing:
-    """A project that will use more than its new, smaller entitlement; owners may reclaim its jobs' capacity."""
+    """A project that will use more than its new, smaller entitlement."""
 
     project: str
     resource_type: str
@@ -60,7 +58,7 @@ class PolicyEffect:
         stopped: Running jobs that only the new policy stops.
         barred_running: Jobs that run on but could not start again.
         barred_waiting: Waiting jobs that could start only under the old policy.
-        starting: Names of waiting jobs that start at once only under the new policy.
+        starting: Names of jobs that start at once only under the new policy.
         borrowing, overfull: Without the stopped jobs.
     """
 
@@ -73,10 +71,7 @@ class PolicyEffect:
 
 
 def effect_of(snapshot: Snapshot, policy: Policy, now: float) -> PolicyEffect:
-    """The effect of replacing the snapshot's policy by `policy`.
-
-    Ignores backoffs, since they end within minutes. With no policy in force nothing starts or stops under the old one.
-    """
+    """The effect of replacing the snapshot's policy by `policy`; backoffs do not count, they end within minutes."""
     jobs = tuple(replace(job, not_before=None, stockout=False) for job in snapshot.jobs)
     before, after = replace(snapshot, jobs=jobs), replace(snapshot, jobs=jobs, policy=policy)
     old_plan, new_plan = schedule(before, now), schedule(after, now)

@@ -33,11 +33,9 @@ def outlook(
     horizon_seconds: float,
     decisions_max: int,
 ) -> tuple[tuple[Queued, ...], int]:
-    """When the snapshot's waiting jobs start under its own policy and under `after`.
+    """When the snapshot's waiting jobs start under its own policy and under `after`; other arguments as in `forecast`.
 
-    Args:
-        draw: Returns a source of the same sequence of uniform numbers each time.
-        decisions_max: Decisions of the scheduler for either file.
+    `draw` returns a source of the same sequence of uniform numbers each time.
 
     Returns:
         The jobs in current queue order, then those not waiting for capacity; and how many are too far back.

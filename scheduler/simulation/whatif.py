@@ -1,15 +1,11 @@
 """What another quota file would have done: replays of the last days under the current file and under the other.
 
-Both replays get the same jobs at the same instants with their real durations, so only the files differ. The current
-file is replayed as well, because a replay knows no lost nodes and no lack of cloud capacity.
+Both replay the same jobs with their real durations, without lost nodes or lack of cloud capacity. Jobs submitted in the
+window are counted. Jobs that ran or waited at its begin take part. After the window no job arrives, and the replay
+continues until the last one has started.
 
-Jobs submitted in the window are counted. Jobs that ran or waited at its begin take part. After the window no job
-arrives, and the replay continues until the last one has started.
-
-Cost: a replay takes at most `work_max` jobs times decisions. If it needs more, a shorter window with the same end is
-tried, at most `_TRIES` times.
-
-Invariant: the same arguments give the same answer.
+A replay takes at most `work_max` jobs times decisions. If it needs more, a shorter window with the same end is tried,
+at most `_TRIES` times. The same arguments give the same answer.
 """
 
 from __future__ import annotations
@@ -38,12 +34,7 @@ _SHORTEST_SECONDS = 3600.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastJob:
-    """A past job, waiting, as submitted.
-
-    Attributes:
-        seconds: Its running time if it is not stopped.
-        began_at: When its last attempt really started; None: never.
-    """
+    """A past job, waiting, as submitted; it runs for `seconds`, and its last attempt began at `began_at`, if ever."""
 
     job: Job
     seconds: float
@@ -55,13 +46,12 @@ class Tally:
     """Results for a group of jobs in the window.
 
     Attributes:
-        jobs: Number submitted in the window.
-        never: Of these, those that no capacity could start, or that had not started 30 days after the window.
-        wait_mean, wait_p50, wait_p95: Seconds from submission to the first start, of those that started; None: none
-            did.
-        evictions: Evictions within the window, including jobs submitted before.
-        overtime: Jobs that the maximum runtime cut short, including jobs submitted before.
-        held: Unit-seconds within the window by resource type, including jobs submitted before.
+        jobs: Number submitted in the window. The last three include jobs submitted before.
+        never: Of these, those that had not started 30 days after the window.
+        wait_mean, wait_p50, wait_p95: Seconds from submission to the first start, if any job started.
+        evictions: Within the window.
+        overtime: Jobs that the maximum runtime cut short.
+        held: Unit-seconds within the window by resource type.
     """
 
     jobs: int = 0
@@ -85,7 +75,7 @@ class ReplaySummary:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Comparison:
-    """One window under two files. `begin` is later than requested if the whole window took too much work."""
+    """One window under two files; `begin` is later than requested if the whole took too much work."""
 
     begin: float
     end: float
@@ -134,7 +124,6 @@ class _Replay:
         self, past: Iterable[PastJob], policy: Policy, *, begin: float, end: float, settings: Snapshot
     ) -> None:
         self._begin, self._end = begin, end
-        self._running: list[Job] = []
         self._jobs: dict[str, Job] = {}
         self._cut_short: set[str] = set()
         present, arrivals, left = [], [], {}
@@ -182,7 +171,7 @@ class _Replay:
             future.decide()
             if future.now >= self._end and self._to_start <= future.started.keys() | future.refused.keys():
                 return True
-            if not future.advance(future.now + tick, self._end + _PATIENCE_SECONDS):
+            if not future.advance_to_change(future.now + tick, self._end + _PATIENCE_SECONDS):
                 return True
 
     def summary(self) -> ReplaySummary:

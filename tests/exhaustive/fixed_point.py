@@ -6,6 +6,7 @@ from functools import cache
 
 from quota import Policy, ProjectRules
 from scheduler import Job, JobStatus, Verdict
+from scheduler.simulation.simulator import NEVER
 from tests.exhaustive.instances import KIND, POOL, PROJECTS, Gap, Instance, Shares
 from tests.support.world import World
 
@@ -35,11 +36,7 @@ def policy_of(shares: Shares) -> Policy:
 
 def begin(instance: Instance) -> World:
     """An empty pool."""
-    return World(
-        policy=policy_of(instance.shares),
-        now=BEGIN,
-        stopping_seconds=lambda job: instance.stopping * TICK,
-    )
+    return World(policy_of(instance.shares), BEGIN, lambda job: instance.stopping * TICK)
 
 
 def play(instance: Instance) -> World:
@@ -59,9 +56,7 @@ def play(instance: Instance) -> World:
         job = Job(
             name=f"j{index}", project_id=project, user_id="u", queued_at=world.now + index / 8, demand={KIND: size}
         )
-        world.arrive(job)
-        if instance.lengths:
-            world.left[job.name] = instance.lengths[index] * TICK
+        world.submit(job, seconds=instance.lengths[index] * TICK if instance.lengths else NEVER)
     come_to_rest(world)
     pass_the_days(world)
     return world
@@ -74,17 +69,13 @@ def step(world: World) -> bool:
         plan = world.decide(check_membership=False)
         moves = {decision.verdict for decision in plan.decisions} & {Verdict.START, Verdict.EVICT}
         changed = changed or bool(moves)
-        if not any(instant <= world.now for instant in world.gone_at.values()):
+        if world.next_change() > world.now:
             break
         world.advance(world.now)
-    moving = changed or bool(world.gone_at) or any(job.status is JobStatus.RUNNING for job in _finite(world))
+    moving = changed or world.next_change() < NEVER
     if moving:
         world.advance(world.now + TICK)
     return moving
-
-
-def _finite(world: World) -> list[Job]:
-    return [world.jobs[name] for name in world.left if name in world.jobs]
 
 
 def come_to_rest(world: World) -> None:

@@ -1,6 +1,6 @@
-"""Scenarios as text: read, run through the tiny world, and written with what happened.
+"""Scenarios as text: read, simulated (`World`), and written with what happened.
 
-A file begins with its intent in prose. Then, each headed by its name, and with one thing a line:
+A file begins with its intent in prose. Sections follow, each headed by its name, one item a line:
 
     world      tick=30s until=10m [deletion=30s] [slots=1]
     quota      pool v4=64 | v4=32              units per tier, the best first
@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -44,7 +45,7 @@ _DURATION = re.compile(r"(-?)(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 
 
 class ScenarioError(Exception):
-    """A scenario file does not follow the format."""
+    """The file does not follow the format."""
 
 
 @dataclass(slots=True)
@@ -72,7 +73,6 @@ class QuotaText:
         """Read by the same code as every quota file; None if there is none."""
         if not self.pool:
             return None
-        lines = ["[toml-schema]", 'version = "1"', "[total_resources]"]
         tiers = " ".join(self.pool).split("|")
         tables = [", ".join(tier.split()) for tier in tiers]
         lines = ["total_resources = [" + ", ".join(f"{{{table}}}" for table in tables) + "]"]
@@ -113,11 +113,7 @@ class Scenario:
 
 
 def read(text: str) -> Scenario:
-    """Reads a file.
-
-    Raises:
-        ScenarioError: it is not as the format says.
-    """
+    """Read a file; raise ScenarioError if it does not follow the format."""
     intent, sections = _sections(text)
     world = {key: value for line in sections["world"] for key, value in _pairs(line.split())}
     scenario = Scenario(
@@ -140,7 +136,7 @@ def read(text: str) -> Scenario:
 
 
 def run(scenario: Scenario) -> str:
-    """What happens, as text."""
+    """Simulate the scenario; return what happens, as text."""
     return "".join(f"    {line}\n" if line else "\n" for line in _Run(scenario).lines())
 
 
@@ -148,13 +144,11 @@ class _Run:
     def __init__(self, scenario: Scenario) -> None:
         self._scenario = scenario
         self._quota = scenario.quota
-        self._world = World(policy=self._quota.policy(), now=BEGIN, stopping_seconds=self._stopping)
+        self._world = World(self._quota.policy(), BEGIN, self._stopping)
         self._recent, self._usage = RecentHoldings(), UsageHistory()
         self._held = False
         self._shown: dict[str, str] = {}
-        self._coming: list[tuple[float, Job]] = []
-        for words in scenario.jobs:
-            self._coming.append(self._job(words))
+        self._coming = [self._job(words) for words in scenario.jobs]
         self._coming.sort(key=lambda entry: entry[0])  # stable: in the order of the file
         self._events = sorted(scenario.events, key=lambda entry: entry[0])
 
@@ -163,7 +157,7 @@ class _Run:
         quiet = False
         for tick in range(ticks + 1):
             now = BEGIN + tick * self._scenario.tick
-            happened = [f"{what:8} {name}" for what, name in self._world.advance(now)]
+            happened = [f"{what:8} {name}" for what, name in self._world.events_until(now)]
             for line in happened:
                 self._shown.pop(line.split()[1], None)
             happened += [*self._arrivals(now), *self._happenings(now)]
@@ -179,7 +173,8 @@ class _Run:
             yield f"until {_time(self._scenario.until)}"
             yield f"    {self._holdings()}"
 
-    def _job(self, words: list[str]) -> tuple[float, Job]:
+    def _job(self, words: list[str]) -> tuple[float, Job, dict[str, float]]:
+        """When it is submitted, the job, and its work as `World.submit` takes it."""
         name, project, *rest = words
         demand, fields = {}, {}
         for key, value in _pairs(rest):
@@ -191,10 +186,7 @@ class _Run:
                 raise ScenarioError(f"job {name}: no such field: {key}={value}")
         running = fields.get("running")
         at = _seconds(fields.get("at", f"-{running}" if running else "0s"))
-        if "runs" in fields:
-            self._world.left[name] = _seconds(fields["runs"])
-        if "checkpoint" in fields:
-            self._world.checkpoint[name] = _seconds(fields["checkpoint"])
+        work = {key: _seconds(fields[word]) for word, key in _WORK_FIELDS.items() if word in fields}
         job = Job(
             name=name,
             project_id=project,
@@ -210,7 +202,7 @@ class _Run:
             evictions=int(fields.get("evictions", 0)),
             futile_evictions=int(fields.get("futile", 0)),
         )
-        return max(at, 0.0), job
+        return max(at, 0.0), job, work
 
     def _stopping(self, job: Job) -> float:
         policy = self._world.policy
@@ -219,8 +211,8 @@ class _Run:
 
     def _arrivals(self, now: float) -> Iterator[str]:
         while self._coming and BEGIN + self._coming[0][0] <= now:
-            job = self._coming.pop(0)[1]
-            self._world.arrive(job)
+            _, job, work = self._coming.pop(0)
+            self._world.submit(job, **work)
             what = "runs" if job.status is JobStatus.RUNNING else "arrives"
             priority = f", priority {job.priority}" if job.priority != 5 else ""
             yield f"{what:8} {job.name} ({job.project_id}, {_amounts(job.demand)}{priority})"
@@ -230,7 +222,7 @@ class _Run:
             words = self._events.pop(0)[1]
             match words:
                 case ["cancel", name]:
-                    self._world.stop(name)
+                    self._world.cancel(name)
                     self._shown.pop(name, None)
                 case ["lose" | "stockout" as what, name, "for", pause]:
                     self._world.lose(name, now + _seconds(pause), stockout=what == "stockout")
@@ -263,16 +255,14 @@ class _Run:
 
     def _holdings(self) -> str:
         plan: Plan = self._plan
-        stopping: dict[str, dict[str, int]] = {}
+        stopping = Counter[tuple[str, str]]()
         for job in self._world.jobs.values():
             if job.status is JobStatus.STOPPING:
-                ledger = stopping.setdefault(job.project_id, {})
-                for kind, amount in job.charged.items():
-                    ledger[kind] = ledger.get(kind, 0) + amount
+                stopping.update({(job.project_id, kind): amount for kind, amount in job.charged.items()})
         parts = []
         for project, usage in plan.projects.items():
             for kind in usage.entitlement:
-                going = stopping.get(project, {}).get(kind, 0)
+                going = stopping[project, kind]
                 parts.append(
                     f"{project} {usage.usage.get(kind, 0)}/{usage.entitlement[kind]}"
                     + (f" {kind}" if len(plan.pool) > 1 else "")
@@ -285,10 +275,6 @@ class _Run:
 def _start(decision: Decision) -> str:
     tier = f" on tier {decision.tier}" if decision.tier else ""
     return f"start    {decision.name}{tier}: {decision.message.split(';')[0]}"
-
-
-def _evict(decision: Decision) -> str:
-    return f"evict    {decision.name} for {decision.evicted_for}"
 
 
 def _wait(decision: Decision) -> str:
@@ -310,27 +296,17 @@ def _wait(decision: Decision) -> str:
 
 _SHOW: Mapping[Verdict, Callable[[Decision], str]] = {
     Verdict.START: _start,
-    Verdict.EVICT: _evict,
+    Verdict.EVICT: lambda decision: f"evict    {decision.name} for {decision.evicted_for}",
     Verdict.WAIT: _wait,
     Verdict.KEEP: lambda decision: "",
     Verdict.STOPPING: lambda decision: "",
 }
-_JOB_FIELDS = (
-    "at",
-    "runs",
-    "user",
-    "priority",
-    "checkpoint",
-    "bastion",
-    "running",
-    "tier",
-    "evictions",
-    "futile",
-)
+_WORK_FIELDS = {"runs": "seconds", "checkpoint": "checkpoint"}
+_JOB_FIELDS = (*_WORK_FIELDS, "at", "user", "priority", "bastion", "running", "tier", "evictions", "futile")
 
 
 def _sections(text: str) -> tuple[str, dict[str, list[str]]]:
-    """The intent, and the lines of each section without what is indented by the format or left empty."""
+    """The intent, and the lines of each section, without empty lines and indentation."""
     intent: list[str] = []
     sections: dict[str, list[str]] = {name: [] for name in SECTIONS}
     current = intent

@@ -1,6 +1,6 @@
 """What holds over whole histories: jobs arrive, run, are stopped and end, and every pass on the way is checked.
 
-`tests.golden.world` checks in every pass that nothing is over-committed, that nobody is stopped within its share, and
+`tests.support.world` checks in every pass that nothing is over-committed, that nobody is stopped within its share, and
 that whoever is within its share runs or has its room ordered.
 """
 
@@ -57,7 +57,7 @@ class History:
     slots: int | None
 
     def world(self) -> World:
-        return World(policy=self.policy, now=BEGIN, stopping_seconds=lambda job: self.stopping * TICK)
+        return World(self.policy, BEGIN, lambda job: self.stopping * TICK)
 
 
 @st.composite
@@ -120,8 +120,7 @@ def play(history: History, ticks: int = 600) -> World:
         world.advance(BEGIN + tick * TICK)
         while arrivals and arrivals[0][0] <= tick:
             _, job, runs = arrivals.pop(0)
-            world.arrive(job)
-            world.left[job.name] = runs * TICK
+            world.submit(job, seconds=runs * TICK)
         world.decide(
             check_membership=False,
             bastion_slots=history.slots,
@@ -173,16 +172,14 @@ def passes(history: History, ticks: int = 30) -> Iterator[tuple[float, Snapshot]
         world.advance(BEGIN + tick * TICK)
         for at, job, runs in history.arrivals:
             if at == tick:
-                world.arrive(job)
-                world.left[job.name] = runs * TICK
+                world.submit(job, seconds=runs * TICK)
         held = recent.note(world.jobs.values(), world.now, history.policy)
         used = usage.note(world.jobs.values(), world.now, history.policy)
-        jobs = tuple(replace(job, promised=job.name in world.waiting.promised) for job in world.jobs.values())
         yield (
             world.now,
             Snapshot(
                 policy=history.policy,
-                jobs=jobs,
+                jobs=tuple(world.jobs.values()),
                 bastion_slots=history.slots,
                 check_membership=False,
                 held_recently=held,

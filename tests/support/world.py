@@ -1,94 +1,68 @@
-"""A tiny world that carries plans out: no nodes, no bucket, only jobs and a clock that the test moves.
-
-What the daemon and the cloud do to a job as far as the scheduler sees it: a started job holds its demand; an evicted
-one holds it until it is gone and then waits again, with what its evictions cost; an ended or cancelled one leaves.
-
-Invariant: every plan is checked against what no plan may do (`broken_promises`) before it is carried out.
-"""
+"""The scheduler's simulator, with a clock that the test moves. Every plan passes `broken_promises` and `left_out`."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 from bastion.daemon.publish.waiting_since import WaitingSince
 from quota import Policy
 from scheduler import Decision, Job, JobStatus, Plan, ReasonCode, Snapshot, Verdict, schedule
+from scheduler.simulation.simulator import NEVER, SimulatedJob, Simulator
 
 
-@dataclass(slots=True)
-class World:
-    """Every job that is not over, and what is on its way.
+class World(Simulator[SimulatedJob]):
+    """A cluster.
 
     Attributes:
-        stopping_seconds: How long a job takes from the order to stop until it is gone.
-        gone_at: When each stopping job is gone.
-        left: Seconds of work that each job still has to do; absent: it is endless.
-        checkpoint: Seconds of work between two checkpoints of each job; absent: it makes none.
-        evictions: How often each job was evicted, those included that are over.
+        evictions: How often each job was evicted, ended jobs included.
         evicted_for: Each eviction as victim and claimant, in order.
-        patience: In how many passes in a row a job within its project's share may be left out, neither running nor with
-            room ordered for it.
-        left_out: In how many passes in a row each waiting job was.
+        patience: Passes in a row in which `left_out` may name a job.
+        left_out: Passes in a row in which it named each job.
     """
 
-    policy: Policy | None
-    now: float
-    stopping_seconds: Callable[[Job], float]
-    jobs: dict[str, Job] = field(default_factory=dict)
-    gone_at: dict[str, float] = field(default_factory=dict)
-    left: dict[str, float] = field(default_factory=dict)
-    checkpoint: dict[str, float] = field(default_factory=dict)
-    evictions: dict[str, int] = field(default_factory=dict)
-    evicted_for: list[tuple[str, str]] = field(default_factory=list)
-    patience: int = 0
-    left_out: dict[str, int] = field(default_factory=dict)
-    waiting: WaitingSince = field(default_factory=WaitingSince)
+    runs_until_gone = True
 
-    def arrive(self, job: Job) -> None:
-        self.jobs[job.name] = job
+    def __init__(self, policy: Policy | None, now: float, stopping_seconds: Callable[[Job], float]) -> None:
+        """`stopping_seconds`: how long a job takes from the order to stop until it is gone."""
+        super().__init__(now)
+        self.policy = policy
+        self.evictions: dict[str, int] = {}
+        self.evicted_for: list[tuple[str, str]] = []
+        self.patience = 0
+        self.left_out: dict[str, int] = {}
+        self.waiting = WaitingSince()
+        self._stopping_seconds = stopping_seconds
+        self._happened: list[tuple[str, str]] = []
 
-    def advance(self, now: float) -> list[tuple[str, str]]:
-        """Lets time pass; returns who ended and who is gone, in that order, each sorted by name."""
-        self.now = now
-        ended = [name for name in sorted(self.jobs) if self._ends_at(name) <= now]
-        for name in ended:
-            del self.jobs[name]
-        gone = [name for name in sorted(self.gone_at) if self.gone_at[name] <= now]
-        for name in gone:
-            del self.gone_at[name]
-            self._gone(name)
-        return [("ends", name) for name in ended] + [("gone", name) for name in gone]
-
-    def stop(self, name: str) -> None:
-        """Its owner cancels a job."""
-        job = self.jobs[name]
-        if job.status is JobStatus.PENDING:
-            del self.jobs[name]
-            return
-        self.jobs[name] = replace(job, status=JobStatus.STOPPING, evicted_for=None)
-        self.gone_at.setdefault(name, self.now + self.stopping_seconds(job))
-
-    def lose(self, name: str, until: float, *, stockout: bool) -> None:
-        """A running job's nodes are lost, or the cloud has none for it; it is tried again after `until`."""
-        job = self._back_in_the_queue(self.jobs[name])
-        self.jobs[name] = replace(job, not_before=until, stockout=stockout)
-
-    def decide(self, **circumstances: Any) -> Plan:
-        """One pass, checked and carried out.
+    def submit(self, job: Job, *, seconds: float = NEVER, checkpoint: float = 0.0) -> None:
+        """Add a job, waiting or running.
 
         Args:
-            circumstances: Further fields of the snapshot.
+            seconds: How long its work takes.
+            checkpoint: Seconds of work between two checkpoints; 0: it makes none.
         """
+        simulated = SimulatedJob(job=job, order=job.name, duration=seconds, checkpoint=checkpoint)
+        self.arrive(simulated)
+        if job.started_at is not None:
+            self._run(simulated, job.started_at, job.started_at + seconds)
+
+    def events_until(self, now: float) -> list[tuple[str, str]]:
+        """Let time pass; return who ended and who is gone, in that order, each sorted by name."""
+        self.advance(now)
+        happened, self._happened = sorted(self._happened), []
+        return happened
+
+    def lose(self, name: str, until: float, *, stockout: bool) -> None:
+        """Lose a running job's nodes, or find none for it in the cloud; it may start again after `until`."""
+        self.requeue(name, not_before=until, stockout=stockout)
+
+    def decide(self, **circumstances: Any) -> Plan:
+        """Make, check and apply one plan; `circumstances`: further fields of the snapshot."""
+        self.note_checkpoints()
         jobs = tuple(
-            replace(
-                job,
-                waiting_since=self.waiting.since.get(job.name, job.waiting_since),
-                promised=job.name in self.waiting.promised,
-                checkpointed_at=self._checkpointed_at(job),
-            )
+            replace(job, waiting_since=self.waiting.since.get(job.name, job.waiting_since))
             for job in self.jobs.values()
         )
         snapshot = Snapshot(policy=self.policy, jobs=jobs, **circumstances)
@@ -101,74 +75,27 @@ class World:
         self.waiting.update(plan, self.now)
         for decision in plan.decisions:
             if decision.verdict is Verdict.START:
-                self._start(decision)
+                self.start(decision.name, decision.tier)
             elif decision.verdict is Verdict.EVICT:
-                self._evict(decision)
+                self.evict(decision.name, decision.evicted_for)
+        self.promise(self.waiting.promised)
         return plan
 
-    def _start(self, decision: Decision) -> None:
-        job = self.jobs[decision.name]
-        self.jobs[job.name] = replace(
-            job,
-            status=JobStatus.RUNNING,
-            tier=decision.tier,
-            charged=job.demand,
-            started_at=self.now,
-            not_before=None,
-            stockout=False,
-        )
+    def evict(self, name: str, claimant: str | None = None) -> None:
+        self.evictions[name] = self.evictions.get(name, 0) + 1
+        self.evicted_for.append((name, claimant or ""))
+        super().evict(name, claimant)
 
-    def _evict(self, decision: Decision) -> None:
-        job = self.jobs[decision.name]
-        self.jobs[job.name] = replace(job, status=JobStatus.STOPPING, evicted_for=decision.evicted_for)
-        self.gone_at[job.name] = self.now + self.stopping_seconds(job)
-        self.evictions[job.name] = self.evictions.get(job.name, 0) + 1
-        self.evicted_for.append((job.name, decision.evicted_for or ""))
+    def stopping_seconds(self, job: Job) -> float:
+        return self._stopping_seconds(job)
 
-    def _gone(self, name: str) -> None:
-        job = self.jobs.pop(name)
-        if job.evicted_for is None:
-            return
-        started = job.started_at or 0.0
-        saved = self._checkpointed_at(job)
-        if name in self.left:
-            self.left[name] -= (saved or started) - started
-        self.jobs[name] = replace(
-            self._back_in_the_queue(job),
-            evictions=job.evictions + 1,
-            futile_evictions=0 if saved is not None else job.futile_evictions + 1,
-            evicted_at=self.now,
-            evicted_seconds=job.evicted_seconds + self.now - started,
-        )
-
-    def _back_in_the_queue(self, job: Job) -> Job:
-        return replace(
-            job,
-            status=JobStatus.PENDING,
-            tier=None,
-            charged={},
-            started_at=None,
-            evicted_for=None,
-            waiting_since=self.now,
-        )
-
-    def _ends_at(self, name: str) -> float:
-        """When a running job has done its work."""
-        job = self.jobs[name]
-        if job.status is not JobStatus.RUNNING or name not in self.left:
-            return math.inf
-        return (job.started_at or 0.0) + self.left[name]
-
-    def _checkpointed_at(self, job: Job) -> float | None:
-        interval = self.checkpoint.get(job.name)
-        if interval is None or job.started_at is None:
-            return None
-        saved = (self.now - job.started_at) // interval * interval
-        return job.started_at + saved if saved else None
+    def _free(self, simulated: SimulatedJob, _instant: float) -> None:
+        ends = simulated.job.status is JobStatus.RUNNING
+        self._happened.append(("ends" if ends else "gone", simulated.job.name))
 
 
 def broken_promises(snapshot: Snapshot, plan: Plan) -> list[str]:
-    """What a plan does that none may do, in words; empty for every good plan."""
+    """What a plan does that no plan may do, in English; empty for every good plan."""
     decided = {decision.name: decision for decision in plan.decisions}
     if len(plan.decisions) != len(snapshot.jobs) or decided.keys() != {job.name for job in snapshot.jobs}:
         return ["not exactly one decision for every job"]
@@ -206,8 +133,8 @@ def _overcommitted(policy: Policy, jobs: Iterable[Job], decided: Mapping[str, De
 def _stopped_in_quota(policy: Policy, jobs: Iterable[Job], decided: Mapping[str, Decision]) -> list[str]:
     """Evicted in the order that suits them best, the last one's project is still above its entitlement before it.
 
-    What the project starts in the same pass counts as held. Whoever goes for a job of a higher priority of its own
-    project does not count.
+    What the project starts in the same pass counts as held. Victims of a job of a higher priority of their own project
+    do not count.
     """
     jobs = list(jobs)
     named = {job.name: job for job in jobs}
@@ -234,10 +161,10 @@ def _stopped_in_quota(policy: Policy, jobs: Iterable[Job], decided: Mapping[str,
 
 
 def left_out(snapshot: Snapshot, plan: Plan) -> list[str]:
-    """Waiting jobs that their project's entitlement still covers, though nothing but the pool is in their way.
+    """Waiting jobs that compete for the pool only and that their project's entitlement covers.
 
-    Covers: besides what the project holds, and what starts or is promised room. Nobody passes a job of the same project
-    that has waited for more than 24 hours.
+    Covers: besides what the project holds, what starts, and what has capacity ordered. Jobs behind one of the same
+    project that has waited for more than 24 hours do not count.
     """
     policy = snapshot.policy
     if policy is None:
@@ -250,7 +177,7 @@ def left_out(snapshot: Snapshot, plan: Plan) -> list[str]:
         amounts: Mapping[str, int] = {}
         if decision.verdict is Verdict.KEEP:
             amounts = job.charged
-        elif decision.verdict is Verdict.START or _has_room_ordered(decision):
+        elif decision.verdict is Verdict.START or _has_capacity_ordered(decision):
             amounts = job.demand
         elif decision.verdict is Verdict.WAIT and _competes(decision):
             waiting.append(job)
@@ -278,8 +205,8 @@ def _waits_behind_overdue(job: Job, decision: Decision, waiting: Iterable[Job]) 
     )
 
 
-def _has_room_ordered(decision: Decision) -> bool:
-    """Whether the job waits for nothing but jobs that are being stopped."""
+def _has_capacity_ordered(decision: Decision) -> bool:
+    """Whether the job waits only for jobs that are being stopped."""
     reason = decision.reason
     return reason is not None and (
         reason.code is ReasonCode.WAITING_FOR_PREEMPTED or "is being freed by" in reason.message
@@ -287,7 +214,7 @@ def _has_room_ordered(decision: Decision) -> bool:
 
 
 def _competes(decision: Decision) -> bool:
-    """Whether it waits for capacity, and for nothing else."""
+    """Whether it waits only for capacity."""
     reason = decision.reason
     if reason is None or {ReasonCode.BACKOFF, ReasonCode.STOCKOUT} & {*reason.also}:
         return False

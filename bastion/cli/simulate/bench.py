@@ -18,10 +18,10 @@ from bastion.cli.output import emit_json, table
 if TYPE_CHECKING:
     from scheduler.simulation.replay.synthetic import SyntheticLoad
 
-# The first passes carry out what the synthetic start made due; they are not the steady state.
+# The first decisions start and stop many jobs; they are not the steady state.
 _WARMING_DECISIONS = 5
 _CHANGES = 3
-# All reasons are asked for after this many decisions.
+# Decisions between two measurements of all reasons.
 _EXPLAIN_EVERY = 5
 
 
@@ -118,12 +118,12 @@ def _traced_bytes(call: Invocation, pending: int) -> tuple[int, int]:
         plan = scheduler.schedule(load.snapshot(), load.now)
         gc.collect()
         held, _ = tracemalloc.get_traced_memory()
-        told = len(plan.decisions)
+        decided = len(plan.decisions)
         gc.collect()
         explained, _ = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
-    assert told == pending + call.flags.running
+    assert decided == pending + call.flags.running
     return held, explained
 
 

@@ -30,13 +30,7 @@ _INSTANT_MAX = 253_402_300_799.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenJobs:
-    """The parsed list.
-
-    Attributes:
-        jobs: In the order of the list.
-        least: The `min_replicas` of each elastic job, by scaling.
-        unknown: Fields that are not known.
-    """
+    """The parsed list: `least` has the `min_replicas` of each elastic job by scaling, `unknown` the unknown fields."""
 
     jobs: tuple[Job, ...]
     least: Mapping[str, tuple[int, ...]]
@@ -44,7 +38,7 @@ class GivenJobs:
 
 
 def parse_jobs(data: bytes) -> GivenJobs:
-    """Parse a JSON list of jobs. Raises `Refused` if it is not such a list; names the first bad entry and field."""
+    """Parse a JSON list of jobs; raises `Refused`, which names the first bad entry and field."""
     try:
         document = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -90,8 +84,6 @@ def _seconds(text: str) -> float | None:
 
 
 class _Entry:
-    """One object of the list."""
-
     def __init__(self, index: int, fields: Mapping[str, Any]) -> None:
         self._index = index
         self._fields = fields

@@ -1,7 +1,4 @@
-"""The picture of `bastion simulate replay --plot=FILE.png`: each project's chips in use over time, stacked.
-
-No other module imports matplotlib; this one does so only when a picture is asked for.
-"""
+"""The picture of `bastion simulate replay --plot=FILE.png`; the only module that imports matplotlib."""
 
 from __future__ import annotations
 
@@ -17,11 +14,7 @@ if TYPE_CHECKING:
 
 
 def check(path: str) -> None:
-    """Check before a long replay that the picture can be written.
-
-    Raises:
-        Refused: matplotlib is missing, or the path is not valid.
-    """
+    """Raise `Refused` if the picture cannot be written: matplotlib is missing, or the path is not valid."""
     if not path.endswith(".png"):
         raise Refused(f"--plot={plain(path)} must be the name of a .png file")
     if not Path(path).parent.is_dir():
@@ -31,7 +24,6 @@ def check(path: str) -> None:
 
 
 def draw(path: str, result: Result, *, title: str, start_day: float) -> None:
-    """Write the PNG file."""
     from matplotlib import colormaps
     from matplotlib.figure import Figure
 

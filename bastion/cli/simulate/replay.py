@@ -178,7 +178,7 @@ def document(call: Invocation, results: list[Result]) -> dict[str, Any]:
 
     first, values = results[0], call.flags
     means, deviations = spread([result.yardsticks for result in results])
-    told: dict[str, Any] = {
+    metrics: dict[str, Any] = {
         **(first.yardsticks if len(results) == 1 else means),
         "policy": values.policy,
         "jobs": first.jobs,
@@ -190,9 +190,9 @@ def document(call: Invocation, results: list[Result]) -> dict[str, Any]:
         "jobs_never_ended": first.never_ended,
     }
     if len(results) > 1:
-        told["sd"] = deviations
-        told["replicates"] = [{**result.yardsticks, "pool": result.pool} for result in results]
-    return told
+        metrics["sd"] = deviations
+        metrics["replicates"] = [{**result.yardsticks, "pool": result.pool} for result in results]
+    return metrics
 
 
 def _show(call: Invocation, results: list[Result]) -> None:
@@ -200,10 +200,10 @@ def _show(call: Invocation, results: list[Result]) -> None:
     from scheduler.simulation.replay.yardsticks import spread
 
     first, values = results[0], call.flags
-    load_told = "the pool of the quota file" if values.load is None else f"load {values.load:g}"
+    pool = "the pool of the quota file" if values.load is None else f"load {values.load:g}"
     checkpoints = duration(values.checkpoint_interval) if values.checkpoint_interval else ""
     print(
-        f"{values.policy} on days {values.start_day:g} to {values.start_day + values.days:g}, {load_told}: "
+        f"{values.policy} on days {values.start_day:g} to {values.start_day + values.days:g}, {pool}: "
         f"{first.jobs:,} jobs, {first.pool:,} chips, a tick every {duration(values.tick)}, "
         f"{f'a checkpoint every {checkpoints}' if checkpoints else 'no checkpoints'}, "
         f"{duration(values.restart_overhead)} to restart\n"

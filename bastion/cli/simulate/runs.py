@@ -1,7 +1,4 @@
-"""The replays behind `bastion simulate replay`: from files to metrics, one or several in parallel.
-
-A `Task` holds only plain values, so that it can be sent to another process.
-"""
+"""The replays behind `bastion simulate replay`: from files to metrics, one or several in parallel."""
 
 from __future__ import annotations
 
@@ -21,11 +18,12 @@ from pathlib import Path
 from bastion.cli.output import plain
 from bastion.core.errors import BastionError, Refused
 from quota import Policy, load
+from scheduler import Snapshot
+from scheduler.simulation.production import Production
 from scheduler.simulation.replay import trace
-from scheduler.simulation.replay.engine import Outcome, Replay, ReplayPolicy
 from scheduler.simulation.replay.policies import Fifo, Greedy, Static, private_window
-from scheduler.simulation.replay.production import Production, only_type, scaled, shares_of
-from scheduler.simulation.replay.trace import TraceError, TraceJob, Window
+from scheduler.simulation.replay.replay import Outcome, Replay, ReplayPolicy
+from scheduler.simulation.replay.trace import TraceError, TraceJob, Window, only_type, scaled, shares_of
 from scheduler.simulation.replay.yardsticks import completion_times, measure, unfinished
 
 POLICIES = ("bastion", "greedy", "fifo", "static")
@@ -37,13 +35,11 @@ _TRACE_MAX_BYTES = 256 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """One replay.
+    """One replay, as plain values for another process.
 
     Attributes:
-        quota: The quota file.
         load: Demand as a fraction of the pool, which it determines; None: the pool of the quota file.
-        jitter: Maximum shift of submit times, in seconds.
-        seed: Random seed of the shifts.
+        jitter: Maximum shift of submit times, in seconds; `seed` is that of the shifts.
     """
 
     quota: bytes
@@ -64,11 +60,9 @@ class Result:
     """The result of a replay.
 
     Attributes:
-        jobs: Number of replayed jobs.
-        larger_than_pool: Jobs left out because no policy can run them.
-        larger_than_quota: Jobs left out because private quotas cannot run them.
+        jobs: Number of replayed jobs; of these, `never_ended` were not completed.
+        larger_than_pool, larger_than_quota: Jobs left out because no policy, or no private quota, can run them.
         without_quota: Jobs of the whole trace whose project has no quota.
-        never_ended: Replayed jobs that the policy did not complete.
         shares: Chips in use by project, sampled at equal intervals.
     """
 
@@ -100,7 +94,6 @@ def run_tasks(tasks: Sequence[Task], processes: int) -> Iterator[Result]:
 
 
 def run_task(task: Task) -> Result:
-    """Run one replay from its files."""
     policy = load(task.quota)
     jobs = read_trace(task.trace)
     try:
@@ -154,7 +147,8 @@ def _replay(task: Task, policy: Policy, jobs: list[TraceJob]) -> Result:
         case "fifo":
             outcome = _run(task, Fifo(), window)
         case _:
-            outcome = _run(task, Production(policy, kind), window)
+            settings = Snapshot(policy=policy, jobs=(), check_membership=False)
+            outcome = _run(task, Production(settings), window)
     return Result(
         yardsticks=measure(outcome, completion_times(alone), demanded=window),
         jobs=len(outcome.jobs),

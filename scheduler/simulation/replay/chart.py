@@ -27,11 +27,9 @@ def blocks(values: Sequence[float], full: float) -> str:
 def share_rows(
     shares: Sequence[tuple[float, Mapping[str, int]]], entitlements: Mapping[str, int], pool: int, width: int
 ) -> list[tuple[str, str, str]]:
-    """The chart rows, one per project and one for the pool: name, mean and entitlement (pool: size) in chips, and
-    blocks.
+    """Rows of each project and the pool: name, mean and entitlement (pool: size) in chips, and blocks.
 
-    A full block is twice the entitlement, or the whole pool for the pool and for projects without an entitlement.
-    `shares` holds chips by project at equal distances.
+    A full block is twice the entitlement, or the whole pool. `shares` holds chips by project at equal distances.
     """
     rows = []
     for project, entitled in sorted(entitlements.items(), key=lambda pair: (-pair[1], pair[0])):

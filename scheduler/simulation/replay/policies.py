@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Sequence
 from dataclasses import replace
 
-from scheduler.simulation.replay.engine import Round, State
+from scheduler.simulation.replay.replay import Replay
 from scheduler.simulation.replay.trace import Window
 
 
@@ -15,50 +14,44 @@ class Fifo:
 
     time_dependent = False
 
-    def decide(self, state: State, _now: float, /) -> Sequence[Round]:
-        start, free = [], state.free
-        for index in heapq.merge(*state.pending.values()):
-            chips = state.jobs[index].chips
-            if chips > free:
+    def decide(self, replay: Replay, /) -> None:
+        starting, free = [], replay.free
+        for index in heapq.merge(*replay.pending.values()):
+            job = replay.trace[index]
+            if job.chips > free:
                 break
-            free -= chips
-            start.append(index)
-        return (Round((), start),)
+            free -= job.chips
+            starting.append(job.name)
+        for name in starting:
+            replay.start(name)
 
 
 class Static:
-    """Hard private quotas without borrowing; each project's jobs in order, whatever fits.
-
-    Jobs above their project's quota never run: remove them with `private_window`.
-    """
+    """Hard private quotas without borrowing: each project's jobs in order, whatever fits (`private_window`)."""
 
     time_dependent = False
 
-    def decide(self, state: State, _now: float, /) -> Sequence[Round]:
-        start = []
-        for project, pending in state.pending.items():
-            room = state.window.entitlements[project] - state.held[project]
-            for index in pending:
-                if room <= 0:
+    def decide(self, replay: Replay, /) -> None:
+        for project, pending in replay.pending.items():
+            for index in [*pending]:
+                unused = replay.window.entitlements[project] - replay.held[project]
+                if unused <= 0:
                     break
-                if state.jobs[index].chips <= room:
-                    room -= state.jobs[index].chips
-                    start.append(index)
-        return (Round((), start),)
+                if replay.trace[index].chips <= unused:
+                    replay.start(replay.trace[index].name)
 
 
 class Greedy:
-    """The ancestor's rule: reassign the whole pool every tick and stop jobs that were not admitted.
+    """The ancestor's rule: reassign the whole pool at each tick, and stop jobs that get nothing.
 
-    Repeatedly the project with the least (granted + its next job) / share, then the older job; jobs that do not fit are
-    passed over.
+    Next is the project with the least (granted + its next job) / share, then the older job. Jobs that do not fit wait.
     """
 
     time_dependent = False
 
-    def decide(self, state: State, _now: float, /) -> Sequence[Round]:
-        pool, shares, jobs = state.window.pool, state.window.shares, state.jobs
-        queues = {p: [*heapq.merge(state.pending[p], sorted(state.running[p]))] for p in state.pending}
+    def decide(self, replay: Replay, /) -> None:
+        pool, shares, jobs = replay.window.pool, replay.window.shares, replay.trace
+        queues = {p: [*heapq.merge(replay.pending[p], sorted(replay.running[p]))] for p in replay.pending}
         granted = dict.fromkeys(queues, 0)
         place = dict.fromkeys(queues, 0)
         heap: list[tuple[float, int, str]] = []
@@ -78,8 +71,11 @@ class Greedy:
                 following = queues[project][place[project]]
                 rank = _part(granted[project] + jobs[following].chips, shares[project])
                 heapq.heappush(heap, (rank, following, project))
-        running = {index for indices in state.running.values() for index in indices}
-        return (Round(sorted(running - admitted), sorted(admitted - running)),)
+        running = {index for indices in replay.running.values() for index in indices}
+        for index in sorted(running - admitted):
+            replay.evict(jobs[index].name)
+        for index in sorted(admitted - running):
+            replay.start(jobs[index].name)
 
 
 def private_window(window: Window) -> Window:

@@ -22,7 +22,7 @@ class SyntheticLoad:
     """Waiting and running jobs; `now` is the instant of the next decision."""
 
     def __init__(self, *, pending: int, projects: int, running: int, draw: Callable[[], float]) -> None:
-        """`running` jobs fill the pool exactly; `pending` more wait. `draw` gives uniform numbers in [0, 1)."""
+        """`running` jobs fill the pool, `pending` more wait. `draw` gives uniform numbers in [0, 1)."""
         self.now = 30 * _DAY_SECONDS
         self._draw = draw
         self._number = 0
@@ -51,10 +51,7 @@ class SyntheticLoad:
         return Snapshot(policy=self._policy, jobs=(*self._jobs.values(),))
 
     def step(self, plan: Plan, *, changes: int) -> None:
-        """Apply the plan, then let `changes` jobs each come, end and be canceled; a tick passes.
-
-        Evicted jobs wait again at the next decision.
-        """
+        """Apply the plan; `changes` jobs each come, end and are canceled; a tick passes. Evicted jobs wait again."""
         for decision in plan.acting:
             if decision.verdict is Verdict.START:
                 self._run(self._jobs[decision.name])

@@ -6,6 +6,8 @@ import csv
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from quota import Policy
+
 DAY_SECONDS = 86_400.0
 # Ten years: a replay goes on until every job has ended.
 _DURATION_MAX = 10 * 365 * 86_400.0
@@ -18,14 +20,7 @@ class TraceError(ValueError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TraceJob:
-    """One job.
-
-    Attributes:
-        submit: Seconds since the beginning of the trace, or of the window once it is cut.
-        duration: Seconds of work it needs.
-        chips: Chips it holds while it runs.
-        user: Empty if the trace does not say.
-    """
+    """One job: `submit` in seconds since the beginning of the trace or window, `duration` in seconds of work."""
 
     name: str
     project: str
@@ -40,11 +35,12 @@ class Window:
     """The part of a trace to replay.
 
     Attributes:
-        jobs: In order of submission; instants count from the window's beginning.
+        jobs: In order of submission.
         seconds: Its length; metrics that are integrals stop there.
         pool: Chips.
         entitlements: Chips by project, floor(share x pool).
         shares: Fraction of the pool by project, at most 1 in total.
+        resource_type: Of the chips.
     """
 
     jobs: Sequence[TraceJob]
@@ -52,10 +48,11 @@ class Window:
     pool: int
     entitlements: Mapping[str, int]
     shares: Mapping[str, float]
+    resource_type: str = "chips"
 
 
 def read(lines: Iterable[str]) -> list[TraceJob]:
-    """Read CSV: a header, then `job_id, project, user, submit_s, duration_s, chips` in any order.
+    """Read CSV with the columns `job_id, project, user, submit_s, duration_s, chips` in any order.
 
     Raises:
         TraceError: a column or value is missing or invalid, or two jobs have the same id.
@@ -93,10 +90,9 @@ def read(lines: Iterable[str]) -> list[TraceJob]:
 
 
 def cut(jobs: Iterable[TraceJob], shares: Mapping[str, float], *, start_day: float, days: float, load: float) -> Window:
-    """The jobs submitted in the window, and those that would still run at its beginning with infinite capacity.
+    """The jobs submitted in the window, and the rest of those that would still run at its beginning.
 
-    The latter enter at the beginning with their remaining duration. Jobs of projects without a share are left out. The
-    pool is sized so that the demanded chip-seconds are `load` times the available ones.
+    Leaves out projects without a share. The demanded chip-seconds are `load` times those of the pool.
 
     Raises:
         TraceError: the window is empty.
@@ -122,7 +118,7 @@ def cut(jobs: Iterable[TraceJob], shares: Mapping[str, float], *, start_day: flo
 
 
 def fitting(window: Window) -> Window:
-    """The window without jobs larger than the pool; raises TraceError if nothing is left. The pool stays as it is."""
+    """The window without jobs larger than the pool; raises TraceError if nothing is left."""
     jobs = [job for job in window.jobs if job.chips <= window.pool]
     if not jobs:
         raise TraceError(f"every job in the window needs more than the pool's {window.pool} chips")
@@ -130,5 +126,34 @@ def fitting(window: Window) -> Window:
 
 
 def jittered(jobs: Iterable[TraceJob], seconds: float, draw: Callable[[], float]) -> list[TraceJob]:
-    """A copy in which every job arrives up to `seconds` earlier or later; `draw` gives uniform numbers from 0 to 1."""
+    """The jobs, each up to `seconds` earlier or later; `draw` gives uniform numbers from 0 to 1."""
     return [replace(job, submit=max(0.0, job.submit + (2.0 * draw() - 1.0) * seconds)) for job in jobs]
+
+
+def only_type(policy: Policy) -> str:
+    """The single resource type, for a trace's chips; raises TraceError if the quota file has none, or several."""
+    resource_types = policy.resource_types
+    if len(resource_types) != 1:
+        raise TraceError(
+            f"a trace has chips of one type, but the quota file has {len(resource_types)} resource types"
+            f"{': ' if resource_types else ''}{', '.join(resource_types)}; use a quota file with exactly one"
+        )
+    return resource_types[0]
+
+
+def shares_of(policy: Policy, resource_type: str) -> dict[str, float]:
+    """Each project's fraction of the pool, for projects with a weight for the type."""
+    weights = {
+        project: resource_types[resource_type]
+        for project, resource_types in policy.weights.items()
+        if resource_type in resource_types
+    }
+    whole = sum(weights.values())
+    return {project: weight / whole if whole else 0.0 for project, weight in weights.items()}
+
+
+def scaled(policy: Policy, resource_type: str, window: Window) -> tuple[Policy, Window]:
+    """The same quotas on the window's pool, as one tier, and the window with the entitlements they give."""
+    sized = replace(policy, tiers=({resource_type: window.pool},))
+    entitlements = {project: sized.entitlement(project, resource_type) for project in window.shares}
+    return sized, replace(window, entitlements=entitlements, resource_type=resource_type)

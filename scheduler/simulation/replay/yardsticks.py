@@ -6,7 +6,7 @@ import math
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 
-from scheduler.simulation.replay.engine import Outcome, ReplayJob
+from scheduler.simulation.replay.replay import Outcome, ReplayJob
 from scheduler.simulation.replay.trace import Window
 
 _SHORT_SECONDS = 600.0
@@ -15,14 +15,11 @@ _RHO_LIMIT = 1.05
 
 
 def measure(outcome: Outcome, private: Mapping[str, float], *, demanded: Window | None = None) -> dict[str, float]:
-    """All metrics of one replay by name.
-
-    Waits, slowdowns and rho cover the jobs that ended; see `unfinished` for the others.
+    """All metrics of one replay by name; waits, slowdowns and rho cover only the jobs that ended.
 
     Args:
-        private: Job completion time by name under hard private quotas, for `rho_violation_fraction`. Jobs without one
-            are left out of it.
-        demanded: The window including jobs left out of the replay as too large; the base of `eff`.
+        private: Completion times by name under private quotas, for `rho_violation_fraction`.
+        demanded: The window with the jobs too large for the replay, for `eff`.
     """
     window = outcome.window
     jobs = [job for job in outcome.jobs if job.end >= 0]
@@ -44,7 +41,7 @@ def measure(outcome: Outcome, private: Mapping[str, float], *, demanded: Window 
         "preemptions": outcome.preemptions,
         "waste_fraction": outcome.wasted / outcome.allocated if outcome.allocated else 0.0,
         "livelocked_jobs": sum(job.most_futile >= _LIVELOCK_SEGMENTS for job in outcome.jobs),
-        "max_preemptions": max((job.evictions for job in outcome.jobs), default=0),
+        "max_preemptions": max((job.job.evictions for job in outcome.jobs), default=0),
         "wait_mean_s": _mean(waits),
         "wait_p95_s": percentile(waits, 0.95),
         "wait_max_s": max(waits, default=0.0),
@@ -57,7 +54,7 @@ def measure(outcome: Outcome, private: Mapping[str, float], *, demanded: Window 
 
 
 def spread(measurements: Sequence[Mapping[str, float]]) -> tuple[dict[str, float], dict[str, float]]:
-    """The mean and the sample standard deviation (0 for a single replay) of each metric over several replays."""
+    """The mean and the sample standard deviation (0 for one replay) of each metric."""
     means = {name: _mean([one[name] for one in measurements]) for name in measurements[0]}
     deviations = {}
     for name, mean in means.items():
@@ -83,8 +80,8 @@ def percentile(ordered: Sequence[float], part: float) -> float:
 def useful_at_most(window: Window) -> float:
     """Chip-seconds that no policy can exceed: min over s of A(s) + P(T - s).
 
-    A(s) is what infinite capacity would have done by s. It is piecewise linear with the running chips as slope, so the
-    minimum is where the slope crosses P: at an arrival, an end, or a border.
+    A(s) is what infinite capacity would have done by s, piecewise linear. So the minimum is at an arrival, an end, or a
+    border.
     """
     events = sorted(
         [(job.submit, job.chips) for job in window.jobs]

@@ -1,4 +1,4 @@
-"""The scheduler run forward, case by case: durations that leave nothing to chance, and those that nobody knows."""
+"""Forecasts with certain and with unknown durations, worked out by hand."""
 
 from __future__ import annotations
 
@@ -77,12 +77,12 @@ def test_a_job_that_fits_starts_now() -> None:
     assert (eta.p10, eta.p50, eta.p90, eta.why) == (NOW, NOW, NOW, "")
 
 
-def test_a_job_starts_when_the_declared_end_of_the_one_that_is_in_its_way_comes() -> None:
+def test_a_job_starts_when_the_job_that_blocks_it_ends_as_declared() -> None:
     eta = tell([job("r", 16, running_for=HOUR), job("w", 16)], "w", declared={"r": 3 * HOUR})["w"]
     assert eta.p50 == eta.p90 == NOW + 2 * HOUR
 
 
-def test_those_ahead_run_first_and_for_as_long_as_they_declare() -> None:
+def test_jobs_ahead_run_first_for_their_declared_durations() -> None:
     jobs = [job("r", 16, running_for=0), job("first", 16, priority=1), job("w", 16)]
     eta = tell(jobs, "w", declared={"r": HOUR, "first": HOUR})["w"]
     assert eta.p50 == NOW + 2 * HOUR
@@ -96,7 +96,7 @@ def test_an_owner_waits_for_grace_only_and_the_evicted_borrower_comes_back_after
     assert NOW < etas["owner"].p90 <= NOW + 120
 
 
-def test_an_evicted_job_does_what_it_had_done_again() -> None:
+def test_an_evicted_job_repeats_its_work() -> None:
     # The owner takes all of its half; the borrower needs the whole pool, and then its whole duration.
     jobs = [job("borrower", 16, running_for=HOUR), job("owner", 8, project="b"), job("w", 16, priority=5)]
     jobs[0] = job("borrower", 16, running_for=HOUR, priority=1)
@@ -105,25 +105,25 @@ def test_an_evicted_job_does_what_it_had_done_again() -> None:
     assert NOW + 3 * HOUR < eta.p50 <= NOW + 3.3 * HOUR
 
 
-def test_nobody_knows_when_a_job_starts_that_waits_for_one_of_unknown_duration() -> None:
+def test_a_job_behind_one_of_unknown_duration_has_no_estimate() -> None:
     eta = tell([job("r", 16, running_for=HOUR), job("w", 16)], "w")["w"]
     assert (eta.p10, eta.p50, eta.p90, eta.unknown) == (None, None, None, 1)
     assert "no duration estimate for a job ahead" in eta.why
 
 
-def test_a_job_of_unknown_duration_that_is_not_in_the_way_hides_nothing() -> None:
+def test_a_job_of_unknown_duration_that_blocks_nothing_hides_nothing() -> None:
     jobs = [job("r", 8, running_for=HOUR), job("mystery", 8, running_for=HOUR), job("w", 8)]
     eta = tell(jobs, "w", declared={"r": 2 * HOUR})["w"]
     assert (eta.p90, eta.why, eta.unknown) == (NOW + HOUR, "", 1)
 
 
-def test_a_job_that_waits_for_something_else_than_capacity_gets_no_instant() -> None:
+def test_a_job_that_does_not_wait_for_capacity_has_no_estimate() -> None:
     assert tell([job("w", 8)], "w", held=True)["w"].why == "not waiting for capacity (Held)"
     assert "ExceedsPool" in tell([job("w", 17)], "w")["w"].why
     assert "Stockout" in tell([job("w", 8, not_before=NOW + 60, stockout=True)], "w")["w"].why
 
 
-def test_a_backoff_is_waited_for() -> None:
+def test_a_job_starts_after_its_backoff() -> None:
     assert tell([job("w", 8, not_before=NOW + 240)], "w")["w"].p90 == NOW + 240
 
 
@@ -139,7 +139,7 @@ def crowd() -> tuple[list[Job], dict[str, float]]:
     return [*small, *queued, job("w", 16, priority=5)], declared
 
 
-def test_where_decisions_are_scarce_several_moments_are_taken_in_one_and_the_answer_is_late_but_there() -> None:
+def test_with_few_decisions_changes_are_merged_and_the_answer_is_late() -> None:
     jobs, declared = crowd()
     fine = tell(jobs, "w", declared=declared)["w"]
     coarse = tell(jobs, "w", declared=declared, decisions_max=1300)["w"]
@@ -158,7 +158,7 @@ def test_more_decisions_than_allowed_are_not_made() -> None:
         assert eta.why == f"the forecast needs more than {allowed} steps"
 
 
-def test_behind_too_many_jobs_nobody_can_tell() -> None:
+def test_a_job_behind_too_many_others_has_no_estimate() -> None:
     jobs = (
         [job("r", 16, running_for=0)]
         + [job(f"q{n}", 16, priority=1) for n in range(JOBS_AHEAD_MAX + 1)]
@@ -173,7 +173,7 @@ def test_a_smaller_job_behind_it_may_pass_and_delay_it() -> None:
     assert tell(jobs, "w", declared=declared)["w"].p90 == NOW + 2 * HOUR
 
 
-def test_the_same_arguments_give_the_same_answer_in_whatever_order_the_jobs_come() -> None:
+def test_the_same_arguments_give_the_same_answer_in_any_order_of_jobs() -> None:
     history = [(JobProfile("a", "u-a", (("v4", 16),)), HOUR * n) for n in range(1, 9)]
     jobs = [job("r", 16, running_for=0), job("x", 16, priority=1), job("w", 16)]
     first = tell(jobs, "w", history=history)
@@ -208,14 +208,14 @@ def test_the_nearest_history_with_five_durations_counts() -> None:
     assert totals(Durations(own[:4]), w) is None
 
 
-def test_only_jobs_that_ran_longer_than_this_one_has_run_count() -> None:
+def test_only_jobs_that_ran_longer_than_this_one_count() -> None:
     known = Durations([(kind(), float(n)) for n in range(1, 11)])
     assert totals(known, job("r", 8), age=5.0) == (6, 7, 8, 9, 10)
     assert totals(known, job("r", 8), age=6.0) is None
 
 
 @pytest.mark.parametrize(("age", "expected"), [(0.0, (50.0,)), (49.0, (50.0,)), (50.0, (60.0,) * 5)])
-def test_what_is_declared_counts_until_the_job_has_run_longer(age: float, expected: tuple[float, ...]) -> None:
+def test_a_declared_duration_counts_until_the_job_has_run_longer(age: float, expected: tuple[float, ...]) -> None:
     known = Durations([(kind(), 60.0)] * 5, {"r": 50.0})
     assert totals(known, job("r", 8), age) == expected
 
@@ -232,7 +232,7 @@ def test_a_job_of_unknown_duration_ends_at_its_projects_maximum_runtime_at_the_l
     assert tell(jobs, "w", policy=policy, declared={"r": 2 * HOUR})["w"].p90 == NOW + HOUR
 
 
-def test_what_a_project_gave_back_is_lent_when_it_is_no_longer_kept_for_it() -> None:
+def test_units_are_lent_after_their_reservation_has_expired() -> None:
     jobs = [job("r", 16, running_for=0), job("w", 16, project="b")]
     etas = [tell(jobs, "w", policy=ruled(keep_idle_seconds=kept), declared={"r": HOUR})["w"] for kept in (0.0, 600.0)]
     assert [eta.p90 for eta in etas] == [NOW + HOUR, NOW + HOUR + 600.01]
@@ -247,7 +247,7 @@ def test_an_owner_waits_for_the_borrowers_grace() -> None:
 # -- what is on its way ------------------------------------------------------------------------------------------------
 
 
-def test_what_was_evicted_before_comes_back_and_what_ends_by_itself_does_not() -> None:
+def test_an_evicted_job_waits_again_and_a_stopped_one_does_not() -> None:
     ending = job("s", 16, running_for=HOUR, status=JobStatus.STOPPING, priority=1)
     jobs = [ending, job("w", 16)]
     eta = tell(jobs, "w")["w"]
@@ -258,28 +258,28 @@ def test_what_was_evicted_before_comes_back_and_what_ends_by_itself_does_not() -
     assert NOW + HOUR < eta.p50 < NOW + HOUR + 300
 
 
-def test_a_job_that_starts_later_than_anybody_looks_ahead_is_said_to_do_so() -> None:
+def test_a_start_behind_the_horizon_has_that_reason() -> None:
     eta = tell([job("r", 16, running_for=0), job("w", 16)], "w", declared={"r": 31 * 86_400.0})["w"]
     assert (eta.p50, eta.why) == (None, "it may not start within 30 days")
 
 
-def test_jobs_beside_the_asked_one_that_no_time_helps_are_left_out() -> None:
+def test_jobs_that_can_never_start_do_not_delay_others() -> None:
     etas = tell([job("huge", 17), job("w", 8)], "w")
     assert etas["w"].p90 == NOW
 
 
-def test_only_what_no_capacity_could_start_leaves_the_future_of_those_who_wait() -> None:
+def test_only_jobs_that_can_never_start_leave_the_future() -> None:
     jobs = (job("huge", 17), job("r", 16, running_for=HOUR), job("w", 8))
     future = Future(Snapshot(policy=POLICY, jobs=jobs, check_membership=False), NOW, {"r": HOUR, "w": 1.0}, watched="w")
     future.decide()
     assert future.refused.keys() == {"huge"}
-    assert {job.name for job in future.jobs} == {"r", "w"}
+    assert future.jobs.keys() == {"r", "w"}
 
 
 def test_a_duration_of_nothing_is_no_history() -> None:
     assert totals(Durations([(kind(), 0.0)] * 5), job("w", 8)) is None
 
 
-def test_a_rest_after_vain_evictions_is_waited_for() -> None:
+def test_a_job_starts_after_its_cooldown() -> None:
     resting = job("w", 16, evictions=2, futile_evictions=2, evicted_at=NOW - HOUR, evicted_seconds=4 * HOUR)
     assert tell([resting], "w")["w"].p90 == NOW + HOUR

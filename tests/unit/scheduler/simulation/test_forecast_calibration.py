@@ -1,4 +1,4 @@
-"""What the forecast says against what then happens: queues of known distributions, carried on by the replay."""
+"""Forecasts of queues with known distributions, compared with what a replay then does."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from quota import Policy
 from scheduler import JobStatus, Plan, Snapshot, schedule
 from scheduler.simulation.durations import Durations, JobProfile
 from scheduler.simulation.forecast import Eta, forecast
-from scheduler.simulation.replay.engine import Replay
-from scheduler.simulation.replay.production import Production
+from scheduler.simulation.production import Production
+from scheduler.simulation.replay.replay import Replay
 from scheduler.simulation.replay.trace import TraceJob, Window
 
 POOL, SHARES = 64, {"a": 0.5, "b": 0.3, "c": 0.2}
@@ -27,7 +27,7 @@ def duration(rng: random.Random, chips: int) -> float:
 
 
 def load(rng: random.Random, jobs: int) -> list[TraceJob]:
-    """All of it submitted before anybody asks: what comes later no forecast can know."""
+    """Jobs submitted before `ASKED_AT`; a forecast cannot know later ones."""
     drawn = []
     for submit in sorted(rng.uniform(0.0, ASKED_AT - 1.0) for _ in range(jobs)):
         chips, number = rng.choice(sorted(KINDS)), len(drawn)
@@ -46,7 +46,7 @@ def load(rng: random.Random, jobs: int) -> list[TraceJob]:
 
 
 class Watched:
-    """The scheduler, which keeps the last snapshot of a tick that it was given by some instant."""
+    """The scheduler; keeps the first snapshot of the last tick until `ASKED_AT`."""
 
     def __init__(self) -> None:
         self.now, self.snapshot = -1.0, Snapshot(policy=None, jobs=())
@@ -58,7 +58,7 @@ class Watched:
 
 
 def history(rng: random.Random, jobs: int) -> list[tuple[JobProfile, float]]:
-    """What earlier jobs took, all of the same distributions."""
+    """Durations of earlier jobs, of the same distributions."""
     past = []
     for _ in range(jobs):
         chips, project = rng.choice(sorted(KINDS)), rng.choice(sorted(SHARES))
@@ -67,7 +67,7 @@ def history(rng: random.Random, jobs: int) -> list[tuple[JobProfile, float]]:
 
 
 def asked_and_answered(seed: int, jobs: int, past: int) -> list[tuple[float, float, Eta]]:
-    """For every job that waited when it was asked: when it was asked, when it did start, and what was said."""
+    """For a sample of the waiting jobs: the instant of the forecast, the actual start, and the forecast."""
     rng = random.Random(seed)
     trace = load(rng, jobs)
     known = Durations(history(rng, past))
@@ -77,9 +77,11 @@ def asked_and_answered(seed: int, jobs: int, past: int) -> list[tuple[float, flo
         pool=POOL,
         entitlements={project: int(share * POOL) for project, share in SHARES.items()},
         shares=SHARES,
+        resource_type="v4",
     )
     watched = Watched()
-    outcome = Replay(window, Production(POLICY, "v4", watched), tick=30.0, checkpoint=0.0, restart=0.0).run()
+    policy = Production(Snapshot(policy=POLICY, jobs=(), check_membership=False), plan=watched)
+    outcome = Replay(window, policy, tick=30.0, checkpoint=0.0, restart=0.0).run()
     first = {job.trace.name: job.first_start for job in outcome.jobs}
     waiting = [job.name for job in watched.snapshot.jobs if job.status is JobStatus.PENDING and not job.evictions]
     # Jobs of one queue are early or late together, so a few of each of many queues tell more than all of one.

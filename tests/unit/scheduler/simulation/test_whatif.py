@@ -1,4 +1,4 @@
-"""Small worlds replayed under two quota files, their waits and evictions worked out by hand."""
+"""Small histories replayed under two quota files, with waits and evictions worked out by hand."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from quota import Policy
 from quota.rules import ProjectRules
 from scheduler import Job, JobStatus, Plan, Scheduler, Snapshot
-from scheduler.simulation import future as future_module
+from scheduler.simulation import production
 from scheduler.simulation.durations import Durations
 from scheduler.simulation.queue_outlook import PLACES_MAX, outlook
 from scheduler.simulation.whatif import Comparison, PastJob, compare
@@ -78,7 +78,7 @@ def test_a_file_that_doubles_a_projects_share_shortens_its_wait_by_what_the_borr
     assert found.after.total.held == {"v4": 16 * (11 * HOUR + STOPPING) + 8 * HOUR}
 
 
-def test_a_job_that_ran_when_the_window_begins_is_in_the_way_and_not_counted() -> None:
+def test_a_job_that_ran_when_the_window_begins_takes_part_and_is_not_counted() -> None:
     jobs = [past("a-1", 16, -HOUR, 3 * HOUR), past("b-1", 8, HOUR, HOUR, project="b")]
     found = told(jobs, policy(3, 1), policy(2, 2))
     assert found.before.projects["a"].jobs == 0
@@ -108,7 +108,7 @@ def test_waits_that_end_after_the_window_count_and_capacity_then_does_not() -> N
     assert total.held == {"v4": 16 * DAY}
 
 
-def test_jobs_of_who_is_no_member_any_more_never_start_and_say_why() -> None:
+def test_jobs_of_former_members_never_start_and_say_why() -> None:
     after = policy(1, 1, members={"a": ("ann",), "b": ("eve",)})
     jobs = [past("a-1", 8, 0, HOUR), past("b-1", 8, 0, HOUR, project="b")]
     found = told(jobs, policy(1, 1), after)
@@ -142,7 +142,7 @@ def test_a_maximum_runtime_cuts_jobs_short_and_those_behind_them_start_earlier()
     assert (found.before.total.wait_p95, found.after.total.wait_p95) == (10 * HOUR, 2 * HOUR)
 
 
-def test_a_user_who_used_less_of_late_goes_before_one_who_used_much() -> None:
+def test_a_user_with_less_recent_usage_goes_first() -> None:
     """The replay accounts usage as the daemon does: bea has used nothing when both of them wait."""
     both = {"a": ("ann", "bea"), "b": ("bob",)}
     jobs = [
@@ -156,7 +156,7 @@ def test_a_user_who_used_less_of_late_goes_before_one_who_used_much() -> None:
     assert (total.wait_p50, total.wait_p95) == (8 * HOUR, 13 * HOUR)
 
 
-def test_a_tick_makes_a_start_late_by_no_more_than_itself() -> None:
+def test_a_start_is_late_by_at_most_a_tick() -> None:
     jobs = [past("a-1", 16, 0, 100.0), past("a-2", 16, 10.0, HOUR)]
     exact = told(jobs, policy(1, 1), policy(1, 1)).before.total.wait_p95
     late = told(jobs, policy(1, 1), policy(1, 1), tick=60.0).before.total.wait_p95
@@ -189,7 +189,7 @@ def test_the_replays_ask_the_scheduler_no_more_than_the_work_allows_and_cover_th
             asked.append(len(snapshot.jobs))
             return super().schedule(snapshot, now)
 
-    monkeypatch.setattr(future_module, "Scheduler", Counting)
+    monkeypatch.setattr(production, "Scheduler", Counting)
     jobs = crowd(300)
     found = told(jobs, policy(3, 1), policy(1, 1), work_max=4000, tick=60.0)
     assert 0 < found.begin < found.end == DAY
@@ -198,7 +198,7 @@ def test_the_replays_ask_the_scheduler_no_more_than_the_work_allows_and_cover_th
     assert sum(asked) <= 6 * 4000
 
 
-def test_where_no_window_is_short_enough_there_is_no_answer() -> None:
+def test_without_a_window_short_enough_there_is_no_answer() -> None:
     assert compare(crowd(50), policy(1, 1), policy(1, 1), begin=0, end=DAY, work_max=3) is None
     # The third window would still have an hour, and take too much as well.
     assert compare(crowd(300), policy(3, 1), policy(1, 1), begin=0, end=DAY, work_max=1000) is None
@@ -236,7 +236,7 @@ def look(jobs: list[Job], before: Policy, after: Policy, declared: Mapping[str, 
     )
 
 
-def test_the_present_queue_is_told_under_both_files_in_its_order() -> None:
+def test_the_outlook_has_the_present_queue_in_order_under_both_files() -> None:
     running = waiting("a-1", 16, status=JobStatus.RUNNING, charged={"v4": 16}, tier=0, started_at=0.0)
     jobs = [running, waiting("b-1", 8, project="b"), waiting("a-2", 4, queued_at=1.0), waiting("big", 99)]
     found, untold = look(jobs, policy(3, 1), policy(2, 2), {"a-1": 5 * HOUR, "b-1": HOUR, "a-2": HOUR})

@@ -1,21 +1,21 @@
-"""The production scheduler in the replay: what the adapter tells it, and what it does with its plans."""
+"""The production scheduler in the replay: what it is given, and how its plans are applied."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from quota import Policy
 from scheduler import Decision, Job, JobStatus, Plan, ReasonCode, Snapshot, Verdict, schedule
+from scheduler.simulation.production import Production
 from scheduler.simulation.replay import chart
-from scheduler.simulation.replay.engine import Outcome, Replay
 from scheduler.simulation.replay.policies import Static, private_window
-from scheduler.simulation.replay.production import Production, only_type, scaled, shares_of
+from scheduler.simulation.replay.replay import Outcome, Replay
 from scheduler.simulation.replay.synthetic import SyntheticLoad
-from scheduler.simulation.replay.trace import TraceError, TraceJob, Window
+from scheduler.simulation.replay.trace import TraceError, TraceJob, Window, only_type, scaled, shares_of
 from scheduler.simulation.replay.yardsticks import completion_times, measure, unfinished
 
 TICK, CHECKPOINT, RESTART = 600.0, 1200.0, 300.0
@@ -27,7 +27,18 @@ def job(name: str, submit: float, duration: float, chips: int) -> TraceJob:
 
 
 def window(*jobs: TraceJob) -> Window:
-    return Window(jobs=jobs, seconds=6000.0, pool=4, entitlements={"a": 2, "b": 2}, shares={"a": 0.5, "b": 0.5})
+    return Window(
+        jobs=jobs,
+        seconds=6000.0,
+        pool=4,
+        entitlements={"a": 2, "b": 2},
+        shares={"a": 0.5, "b": 0.5},
+        resource_type="v4",
+    )
+
+
+def production(plan: Callable[[Snapshot, float], Plan] | None = None) -> Production:
+    return Production(Snapshot(policy=QUOTA, jobs=(), check_membership=False), plan=plan)
 
 
 LENT = window(job("a1", 0, 3600, 4), job("b1", 900, 1800, 2))
@@ -38,7 +49,7 @@ def replay(policy: Production, over: Window = LENT, *, checkpoint: float = CHECK
 
 
 class Scripted:
-    """Gives prepared answers for the passes of a tick, in turn; keeps what is asked."""
+    """Gives prepared plans for the passes of each tick; keeps the snapshots."""
 
     def __init__(self, script: dict[float, Sequence[dict[str, Verdict]]]) -> None:
         self._script = {now: iter(passes) for now, passes in script.items()}
@@ -62,10 +73,10 @@ class Scripted:
 
 
 def test_the_owner_starts_in_the_tick_in_which_its_borrower_is_stopped() -> None:
-    outcome = replay(Production(QUOTA, "v4"))
+    outcome = replay(production())
     a1, b1 = outcome.jobs
     assert (a1.first_start, b1.first_start, b1.end) == (0, 1200, 3000)
-    assert a1.evictions == 1
+    assert a1.job.evictions == 1
     private = replay_private()
     found = measure(outcome, private)
     assert found["share_deficit_total"] == found["owner_return_max_s"] == found["in_quota_evictions"] == 0
@@ -87,7 +98,7 @@ def test_the_same_window_is_replayed_the_same() -> None:
         ),
         key=lambda one: one.submit,
     )
-    first, second = (replay(Production(QUOTA, "v4"), window(*jobs)) for _ in range(2))
+    first, second = (replay(production(), window(*jobs)) for _ in range(2))
     assert [one.end for one in first.jobs] == [one.end for one in second.jobs]
     assert unfinished(first) == []
     assert measure(first, {})["in_quota_evictions"] == 0
@@ -96,7 +107,7 @@ def test_the_same_window_is_replayed_the_same() -> None:
 # -- the adapter -------------------------------------------------------------------------------------------------------
 
 
-def test_plans_are_asked_for_until_one_evicts_nobody() -> None:
+def test_after_an_eviction_a_second_plan_starts_the_claimant() -> None:
     script = Scripted(
         {
             0.0: [{"a1": Verdict.START}],
@@ -104,7 +115,7 @@ def test_plans_are_asked_for_until_one_evicts_nobody() -> None:
             3000.0: [{"a1": Verdict.START}],
         }
     )
-    outcome = replay(Production(QUOTA, "v4", script))
+    outcome = replay(production(script))
     assert [one.first_start for one in outcome.jobs] == [0, 1200]
     second = [jobs for now, jobs in script.asked if now == 1200.0][1]
     # The stopped job is out of sight for the rest of the tick, and the claimant is known as one.
@@ -116,13 +127,13 @@ def test_plans_are_asked_for_until_one_evicts_nobody() -> None:
     assert third["a1"].status is JobStatus.PENDING and third["a1"].charged == {}
 
 
-def test_a_promise_that_is_not_renewed_is_forgotten() -> None:
+def test_a_promise_ends_unless_the_next_plan_repeats_it() -> None:
     script = Scripted({0.0: [{"a1": Verdict.WAIT}], 600.0: [{}], 1200.0: [{"a1": Verdict.START}]})
-    replay(Production(QUOTA, "v4", script), window(job("a1", 0, 600, 2)))
+    replay(production(script), window(job("a1", 0, 600, 2)))
     assert [told.promised for _, told in script.of("a1")][:3] == [False, True, False]
 
 
-def test_after_evictions_a_second_plan_of_the_same_tick_starts_claimants_and_stops_nobody() -> None:
+def test_evictions_of_the_second_plan_do_not_count() -> None:
     script = Scripted(
         {
             0.0: [{"a1": Verdict.START}],
@@ -131,28 +142,28 @@ def test_after_evictions_a_second_plan_of_the_same_tick_starts_claimants_and_sto
             2400.0: [{"b1": Verdict.START}],
         }
     )
-    outcome = replay(Production(QUOTA, "v4", script), window(job("a1", 0, 900, 2), job("b1", 0, 700, 2)))
+    outcome = replay(production(script), window(job("a1", 0, 900, 2), job("b1", 0, 700, 2)))
     a1, b1 = outcome.jobs
-    assert (a1.evictions, b1.evictions, outcome.preemptions) == (1, 1, 2)
+    assert (a1.job.evictions, b1.job.evictions, outcome.preemptions) == (1, 1, 2)
     assert b1.first_start == 600
 
 
-def test_jobs_that_nothing_happened_to_are_the_same_values() -> None:
+def test_a_job_that_does_not_change_is_the_same_value() -> None:
     script = Scripted({0.0: [{"a1": Verdict.START}], 5400.0: [{"b1": Verdict.START}]})
-    replay(Production(QUOTA, "v4", script), window(job("a1", 0, 4000, 2), job("b1", 0, 600, 2)), checkpoint=0.0)
+    replay(production(script), window(job("a1", 0, 4000, 2), job("b1", 0, 600, 2)), checkpoint=0.0)
     told = [one for now, one in script.of("b1") if now <= 5400.0]
     assert len(told) >= 8
     assert len({id(one) for one in told}) == 1
 
 
-def test_time_alone_is_a_reason_to_decide_while_somebody_waits() -> None:
+def test_while_a_job_waits_each_tick_decides() -> None:
     script = Scripted({0.0: [{"a1": Verdict.START}], 1200.0: [{"b1": Verdict.START}]})
-    replay(Production(QUOTA, "v4", script), window(job("a1", 0, 9000, 2), job("b1", 0, 600, 2)))
+    replay(production(script), window(job("a1", 0, 9000, 2), job("b1", 0, 600, 2)))
     # Every tick while b1 waits, once more after it started, and at each end.
     assert [now for now, _ in script.asked] == [0, 600, 1200, 1800, 9000]
 
 
-def test_the_scheduler_is_told_of_checkpoints_and_evictions() -> None:
+def test_the_scheduler_learns_of_checkpoints_and_evictions() -> None:
     script = Scripted(
         {
             0.0: [{"a1": Verdict.START}],
@@ -163,20 +174,20 @@ def test_the_scheduler_is_told_of_checkpoints_and_evictions() -> None:
         }
     )
     jobs = (job("a1", 0, 9000, 2), job("b1", 0, 600, 2))
-    replay(Production(QUOTA, "v4", script), window(*jobs))
+    replay(production(script), window(*jobs))
     told = dict(script.of("a1"))
     assert told[600.0].started_at == 0.0 and told[600.0].waiting_since is None
     assert told[2400.0].waiting_since == 1800.0
     assert told[3600.0].waiting_since == 3000.0
-    if hasattr(told[0.0], "checkpointed_at"):
-        assert told[600.0].checkpointed_at is None
-        # One checkpoint at 1200; the next after 300 s of restarting and 1200 of progress.
-        assert told[1200.0].checkpointed_at == told[1800.0].checkpointed_at == told[6600.0].checkpointed_at == 1200.0
-        assert told[7800.0].checkpointed_at == 7500.0
-        assert (told[0.0].evictions, told[2400.0].evictions, told[3600.0].evictions) == (0, 1, 2)
-        assert (told[2400.0].futile_evictions, told[3600.0].futile_evictions) == (0, 1)
-        assert told[0.0].evicted_at is None and told[3600.0].evicted_at == 3000.0
-        assert told[3600.0].evicted_seconds == 1800.0 + 600.0
+    assert told[600.0].checkpointed_at is None
+    # One checkpoint at 1200; the next after 300 s of restarting and 1200 of progress.
+    assert told[1200.0].checkpointed_at == told[1800.0].checkpointed_at == 1200.0
+    assert told[6600.0].checkpointed_at is None
+    assert told[7800.0].checkpointed_at == 7500.0
+    assert (told[0.0].evictions, told[2400.0].evictions, told[3600.0].evictions) == (0, 1, 2)
+    assert (told[2400.0].futile_evictions, told[3600.0].futile_evictions) == (0, 1)
+    assert told[0.0].evicted_at is None and told[3600.0].evicted_at == 3000.0
+    assert told[3600.0].evicted_seconds == 1800.0 + 600.0
 
 
 def test_only_one_resource_type_can_be_replayed() -> None:
@@ -219,7 +230,7 @@ def test_synthetic_jobs_fill_the_pool_and_the_scheduler_can_work_with_them() -> 
     assert synthetic().snapshot() == snapshot
 
 
-def test_a_step_carries_out_the_plan_and_lets_jobs_come_and_go() -> None:
+def test_a_step_applies_the_plan_and_lets_jobs_come_and_go() -> None:
     load = synthetic()
     before = load.now
     names = [one.name for one in load.snapshot().jobs]
@@ -239,7 +250,7 @@ def test_a_step_carries_out_the_plan_and_lets_jobs_come_and_go() -> None:
     assert len(later.keys() - after.keys()) == 4
 
 
-def test_of_few_synthetic_jobs_no_more_go_than_there_are() -> None:
+def test_a_step_removes_at_most_the_jobs_that_there_are() -> None:
     load = synthetic(pending=0, running=1)
     load.step(Plan(), changes=3)
     assert len(load.snapshot().jobs) == 6

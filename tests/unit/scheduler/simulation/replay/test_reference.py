@@ -1,4 +1,4 @@
-"""The replay reproduces published figures of the Philly trace; without that, no other figure of it means anything.
+"""The replay reproduces published figures of the Philly trace.
 
 The trace is not part of the repository: `make reference TRACE=FILE`, or $BASTION_TRACE.
 """

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from scheduler.simulation.replay import policies, trace
-from scheduler.simulation.replay.engine import Outcome, Replay, ReplayPolicy, Round, State
+from scheduler.simulation.replay.replay import Outcome, Replay, ReplayPolicy
 from scheduler.simulation.replay.trace import TraceError, TraceJob, Window
 from scheduler.simulation.replay.yardsticks import (
     completion_times,
@@ -49,7 +49,7 @@ def yardsticks(policy: ReplayPolicy, over: Window = LENT, *, checkpoint: float =
 
 
 class Scripted:
-    """Does what it is told at each tick; else nothing."""
+    """Evicts and starts the given jobs at each tick."""
 
     def __init__(
         self, script: dict[float, tuple[Sequence[int], Sequence[int]]], *, time_dependent: bool = False
@@ -58,9 +58,13 @@ class Scripted:
         self._script = script
         self.asked: list[float] = []
 
-    def decide(self, state: State, now: float, /) -> Sequence[Round]:
-        self.asked.append(now)
-        return (Round(*self._script.get(now, ((), ()))),)
+    def decide(self, replay: Replay, /) -> None:
+        self.asked.append(replay.now)
+        stop, start = self._script.get(replay.now, ((), ()))
+        for index in stop:
+            replay.evict(replay.trace[index].name)
+        for index in start:
+            replay.start(replay.trace[index].name)
 
 
 # -- yardsticks --------------------------------------------------------------------------------------------------------
@@ -104,7 +108,7 @@ def test_without_checkpoints_a_stopped_job_begins_anew() -> None:
     assert outcome.useful == 4 * (3000 - 300) + 2 * 1800
 
 
-def test_what_lies_behind_the_window_is_no_part_of_an_integral() -> None:
+def test_integrals_end_with_the_window() -> None:
     late = window(job("a1", 0, 3600, 4), job("b1", 900, 1800, 2), seconds=2400)
     outcome = replay(policies.Fifo(), late)
     assert outcome.allocated == outcome.useful == 4 * 2400
@@ -114,7 +118,7 @@ def test_what_lies_behind_the_window_is_no_part_of_an_integral() -> None:
     assert found["owner_return_max_s"] == 2400
     stopped_late = Scripted({0: ((), (0,)), 3000: ((0,), (1,)), 4800: ((), (0,))}, time_dependent=True)
     outcome = replay(stopped_late, late)
-    assert outcome.jobs[0].evictions == 1
+    assert outcome.jobs[0].job.evictions == 1
     assert outcome.preemptions == outcome.wasted == 0
 
 
@@ -131,17 +135,17 @@ def test_a_job_stopped_three_times_without_a_new_checkpoint_is_livelocked() -> N
         script |= {1200.0 * number + 600: ((0,), ()), 1200.0 * number + 1200: ((), (0,))}
     outcome = replay(Scripted(script, time_dependent=True), over)
     (a1,) = outcome.jobs
-    assert (a1.evictions, a1.most_futile, a1.evicted_at) == (3, 3, 3000)
-    assert a1.evicted_seconds == 3 * 600
+    assert (a1.job.evictions, a1.most_futile, a1.job.evicted_at) == (3, 3, 3000)
+    assert a1.job.evicted_seconds == 3 * 600
     assert measure(outcome, {})["livelocked_jobs"] == 1
     saved = Scripted({0: ((), (0,)), 1200: ((0,), (0,)), 1800: ((0,), (0,))})
     saved.time_dependent = True
     (a1,) = replay(saved, over).jobs
     # The first stop came with a checkpoint, the second after 300 s of work.
-    assert (a1.futile, a1.most_futile, a1.end) == (1, 1, 1800 + 300 + 1800)
+    assert (a1.job.futile_evictions, a1.most_futile, a1.end) == (1, 1, 1800 + 300 + 1800)
 
 
-def test_the_most_useful_work_is_bounded_by_what_was_asked_for_in_time() -> None:
+def test_useful_work_is_bounded_by_demand_over_time() -> None:
     assert useful_at_most(LENT) == 4 * 3600 + 2 * 1800
     busy = window(job("a1", 0, 9000, 4), seconds=6000)
     assert useful_at_most(busy) == 4 * 6000
@@ -149,7 +153,7 @@ def test_the_most_useful_work_is_bounded_by_what_was_asked_for_in_time() -> None
     assert useful_at_most(late) == 4 * 3000
 
 
-def test_eff_is_held_against_the_jobs_that_were_left_out_too() -> None:
+def test_eff_counts_the_demand_of_jobs_left_out() -> None:
     private = policies.private_window(LENT)
     assert [one.name for one in private.jobs] == ["b1"]
     outcome = replay(policies.Static(), private)
@@ -157,13 +161,13 @@ def test_eff_is_held_against_the_jobs_that_were_left_out_too() -> None:
     assert measure(outcome, {}, demanded=LENT)["eff"] == pytest.approx(3600 / 18_000)
 
 
-def test_of_nothing_all_yardsticks_are_zero() -> None:
+def test_without_jobs_all_yardsticks_are_zero() -> None:
     nothing = Outcome(window=LENT, jobs=[], owed={})
     assert set(measure(nothing, {}).values()) == {0.0}
     assert percentile([], 0.5) == 0.0
 
 
-def test_several_replays_are_told_as_mean_and_deviation() -> None:
+def test_several_replays_have_means_and_deviations() -> None:
     assert spread([{"eff": 1.0}, {"eff": 0.5}, {"eff": 0.0}]) == ({"eff": 0.5}, {"eff": 0.5})
     assert spread([{"eff": 1.0}]) == ({"eff": 1.0}, {"eff": 0.0})
 
@@ -171,7 +175,7 @@ def test_several_replays_are_told_as_mean_and_deviation() -> None:
 # -- the engine --------------------------------------------------------------------------------------------------------
 
 
-def test_a_policy_that_starts_nothing_ends_the_replay_and_its_jobs_are_told() -> None:
+def test_a_policy_that_starts_nothing_ends_the_replay_and_its_jobs_are_unfinished() -> None:
     for time_dependent in (False, True):
         policy = Scripted({}, time_dependent=time_dependent)
         outcome = replay(policy)
@@ -183,21 +187,22 @@ def test_a_policy_that_starts_nothing_ends_the_replay_and_its_jobs_are_told() ->
         assert measure(outcome, {})["share_deficit_total"] == 1.0
 
 
-def test_a_job_that_is_stopped_over_and_over_ends_the_replay() -> None:
+def test_endless_evictions_end_the_replay() -> None:
     class Cruel:
         time_dependent = True
 
-        def decide(self, state: State, now: float, /) -> Sequence[Round]:
-            running = [0] if state.jobs[0].running else []
-            return (Round(running, [0]),)
+        def decide(self, replay: Replay, /) -> None:
+            if replay.trace[0].running:
+                replay.evict("a1")
+            replay.start("a1")
 
     outcome = replay(Cruel(), window(job("a1", 0, 6000, 2)), checkpoint=0.0)
     assert len(unfinished(outcome)) == 1
-    assert outcome.jobs[0].evictions > 100
+    assert outcome.jobs[0].job.evictions > 100
 
 
-def test_a_policy_may_not_give_away_more_than_there_is() -> None:
-    with pytest.raises(AssertionError, match="more than there is"):
+def test_a_policy_cannot_use_more_than_the_pool() -> None:
+    with pytest.raises(AssertionError, match="more than the pool"):
         replay(Scripted({0: ((), (0, 1))}), window(job("a1", 0, 10, 4), job("b1", 0, 10, 1)))
 
 
@@ -213,7 +218,7 @@ def test_shares_are_sampled_as_they_were_before_a_change() -> None:
     ]
 
 
-def test_decisions_are_timed_by_the_clock_that_is_given() -> None:
+def test_decisions_are_timed_by_the_given_clock() -> None:
     clock = iter(range(1000))
     run = Replay(LENT, policies.Fifo(), tick=TICK, checkpoint=0, restart=0, timer=lambda: float(next(clock))).run()
     assert set(run.decision_seconds) == {1.0}
@@ -281,7 +286,7 @@ def test_a_trace_is_read_by_the_names_of_its_columns() -> None:
         ((",a,,1,1,1",), "line 2 of the trace: a job needs"),
     ],
 )
-def test_a_bad_row_is_named_by_its_line(rows: tuple[str, ...], message: str) -> None:
+def test_an_error_names_the_line_of_a_bad_row(rows: tuple[str, ...], message: str) -> None:
     with pytest.raises(TraceError, match=message):
         read(*rows)
 
