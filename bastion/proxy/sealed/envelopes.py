@@ -154,7 +154,7 @@ class Envelopes:
             (kek, version, data), lambda: self._kms.unwrap(kek, version, data, associated=SESSION_CONTEXT)
         )
         if len(key) != KEY_BYTES:
-            raise EnvelopeBroken(f"{kek} did not wrap this session key; somebody changed the metadata")
+            raise EnvelopeBroken(f"{kek} did not wrap a session key; somebody changed the metadata")
         return key
 
     def _check_trusted(self, kek: str) -> None:
