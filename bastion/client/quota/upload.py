@@ -196,7 +196,7 @@ class QuotaClient:
         return Forecast(
             effect=effect_of(snapshot, after, self.client.clock.now()),
             snapshot=snapshot,
-            entries=self.client.entries(),
+            entries=status.entries,
             doubts=tuple(doubts),
         )
 

@@ -9,12 +9,14 @@ from typing import Any
 
 from bastion.cli.quota import effect
 from bastion.client.quota.upload import Forecast
+from bastion.core.status.document import JobEntry
 from quota import Policy, ProjectRules
 from scheduler import Job, Snapshot
+from scheduler.simulation import production
 from scheduler.simulation.durations import Durations
 from scheduler.simulation.forecast import JOBS_AHEAD_MAX, forecast
 from scheduler.simulation.policy_change import effect_of
-from scheduler.simulation.replay import production, trace
+from scheduler.simulation.replay import trace
 from tests.golden.messages.passes import DAY, HOUR, NOW, pending, policy, running
 
 _NOBODY: dict[str, dict[str, Any]] = {"weights": {}, "members": {}}
@@ -38,7 +40,24 @@ def effects() -> Iterator[tuple[str, Iterable[Job], Policy, Policy]]:
 
 def effect_lines(jobs: Iterable[Job], before: Policy, after: Policy) -> Iterator[str]:
     snapshot = Snapshot(policy=before, jobs=tuple(jobs))
-    return effect.lines(Forecast(effect=effect_of(snapshot, after, NOW)), NOW)
+    return effect.lines(
+        Forecast(effect=effect_of(snapshot, after, NOW), entries={job.name: _entry(job) for job in snapshot.jobs}),
+        NOW,
+    )
+
+
+def _entry(job: Job) -> JobEntry:
+    return JobEntry(
+        name=job.name,
+        uid=job.name,
+        project_id=job.project_id,
+        user_id=job.user_id,
+        priority=job.priority,
+        resources=dict(job.demand),
+        queued_at=job.queued_at,
+        started_at=job.started_at,
+        running_since=job.started_at,
+    )
 
 
 def forecasts() -> Iterator[tuple[str, Iterable[Job], Mapping[str, float], int]]:

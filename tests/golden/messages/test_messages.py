@@ -37,12 +37,12 @@ MODULES = {
         "scheduler/explain/waits.py",
     ),
     "quota": ("quota/reading.py", "quota/rules_reading.py", "quota/members.py", "quota/matching.py"),
-    "quota_changes": ("quota/diff.py", "quota/rules_in_words.py", "quota/summary.py"),
+    "quota_changes": ("quota/diff.py", "quota/describe_rules.py", "quota/summary.py"),
     "simulations": (
         "scheduler/simulation/forecast.py",
         "scheduler/simulation/future.py",
         "scheduler/simulation/policy_change.py",
-        "scheduler/simulation/replay/production.py",
+        "scheduler/simulation/production.py",
         "scheduler/simulation/replay/trace.py",
     ),
 }
