@@ -21,7 +21,7 @@ class Fifo:
             if job.chips > free:
                 break
             free -= job.chips
-            starting.append(job.name)
+            starting.append(job.trace.name)
         for name in starting:
             replay.start(name)
 
@@ -38,7 +38,7 @@ class Static:
                 if unused <= 0:
                     break
                 if replay.trace[index].chips <= unused:
-                    replay.start(replay.trace[index].name)
+                    replay.start(replay.trace[index].trace.name)
 
 
 class Greedy:
@@ -73,9 +73,9 @@ class Greedy:
                 heapq.heappush(heap, (rank, following, project))
         running = {index for indices in replay.running.values() for index in indices}
         for index in sorted(running - admitted):
-            replay.evict(jobs[index].name)
+            replay.evict(jobs[index].trace.name)
         for index in sorted(admitted - running):
-            replay.start(jobs[index].name)
+            replay.start(jobs[index].trace.name)
 
 
 def private_window(window: Window) -> Window:

@@ -32,10 +32,6 @@ class ReplayJob(SimulatedJob):
     def chips(self) -> int:
         return self.trace.chips
 
-    @property
-    def name(self) -> str:
-        return self.trace.name
-
 
 class ReplayPolicy(Protocol):
     """Evicts and starts jobs at a tick.
@@ -193,10 +189,6 @@ class Replay(Simulator[ReplayJob]):
         self._changed = True
         self._dirty.add(project)
 
-    def evict(self, name: str, claimant: str | None = None) -> None:
-        self._changed = True
-        super().evict(name, claimant)
-
     def requeue(self, name: str, **changes: Any) -> None:
         super().requeue(name, **changes)
         self._queue(self._simulated[name])
@@ -209,6 +201,7 @@ class Replay(Simulator[ReplayJob]):
             if self.held[job.trace.project] <= self.window.entitlements[job.trace.project]:
                 self._outcome.in_quota_evictions += 1
         self._account(job, now, kept=kept - job.saved)
+        self._changed = True
         changes = super()._eviction(job)
         job.most_futile = max(job.most_futile, changes["futile_evictions"])
         return changes

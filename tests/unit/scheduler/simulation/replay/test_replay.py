@@ -62,9 +62,9 @@ class Scripted:
         self.asked.append(replay.now)
         stop, start = self._script.get(replay.now, ((), ()))
         for index in stop:
-            replay.evict(replay.trace[index].name)
+            replay.evict(replay.trace[index].trace.name)
         for index in start:
-            replay.start(replay.trace[index].name)
+            replay.start(replay.trace[index].trace.name)
 
 
 # -- yardsticks --------------------------------------------------------------------------------------------------------
