@@ -12,7 +12,6 @@ from bastion.client.quota.upload import Forecast
 from bastion.core.status.document import JobEntry
 from quota import Policy, ProjectRules
 from scheduler import Job, Snapshot
-from scheduler.simulation import production
 from scheduler.simulation.durations import Durations
 from scheduler.simulation.forecast import JOBS_AHEAD_MAX, forecast
 from scheduler.simulation.policy_change import effect_of
@@ -110,7 +109,7 @@ def trace_line(text: str) -> str:
 
 def type_line(quota: Policy) -> str:
     try:
-        production.only_type(quota)
+        trace.only_type(quota)
     except trace.TraceError as error:
         return f"refused: {error}"
     raise AssertionError("accepted")

@@ -42,7 +42,6 @@ MODULES = {
         "scheduler/simulation/forecast.py",
         "scheduler/simulation/future.py",
         "scheduler/simulation/policy_change.py",
-        "scheduler/simulation/production.py",
         "scheduler/simulation/replay/trace.py",
     ),
 }
