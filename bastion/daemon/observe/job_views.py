@@ -242,7 +242,7 @@ class JobViews:
             # Read a present user request before accepting the job: it may be for an earlier one.
             or (folders.user_requests.unknown.get(name, "") if record is None else ""),
             user_request=self._user_request(name),
-            invalid_generation=explained.spec_generation if explained and explained.name == name else 0,
+            invalid_generation=explained.generation if explained and explained.name == name else 0,
             invalid_object_generation=explained_meta.generation if explained_meta else 0,
             history_done=self.history_done.get(record.uid, 0) if record else 0,
             unread=name in states.unknown,
