@@ -117,8 +117,8 @@ def build_daemon(
         ),
         clock=clock,
         agents=None if slices == "none" else agents,
-        settings=DaemonOptions(
-            world=Installation(
+        options=DaemonOptions(
+            installation=Installation(
                 root=root.url,
                 bastion=root.bastion,
                 host_identity=processes.host_identity(),

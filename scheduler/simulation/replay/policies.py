@@ -1,4 +1,4 @@
-"""Reference policies: first come first served, hard private quotas, and AXLearn's rule, which plans anew at every tick."""
+"""Reference policies: first come first served, hard private quotas, and the rule of AXLearn's Bastion."""
 
 from __future__ import annotations
 
