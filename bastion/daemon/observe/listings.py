@@ -75,7 +75,7 @@ class _Neighbors:
     """Folders that are neighbors in key order. If foreign objects lie between them, they are listed one by one."""
 
     def __init__(self, *folders: ListedFolder, period_ticks: int = 1) -> None:
-        self._shelves = folders
+        self._folders = folders
         self._period_ticks = period_ticks
         self._apart = False
         self._listed_in = 0
@@ -91,8 +91,8 @@ class _Neighbors:
         found = None if self._apart else self._together(store)
         if found is None:
             self._apart = True
-            found = [list(store.list(folder.prefix)) for folder in self._shelves]
-        for folder, metas in zip(self._shelves, found, strict=True):
+            found = [list(store.list(folder.prefix)) for folder in self._folders]
+        for folder, metas in zip(self._folders, found, strict=True):
             folder.take(metas)
         counts = [len(metas) for metas in found] if self._apart else [sum(map(len, found))]
         self.pages = sum(pages(count) for count in counts)
@@ -100,7 +100,7 @@ class _Neighbors:
 
     def _together(self, store: ObjectStore) -> list[list[ObjectMeta]] | None:
         """Return the listing by cache; None if foreign objects between them exceed a page."""
-        prefixes = [folder.prefix for folder in self._shelves]
+        prefixes = [folder.prefix for folder in self._folders]
         found: list[list[ObjectMeta]] = [[] for _ in prefixes]
         strangers = 0
         mine = 0
@@ -137,7 +137,7 @@ class _Window:
     pages = 1
 
     def __init__(self, *folders: PagedFolder) -> None:
-        self._shelves = folders
+        self._folders = folders
         self._index = 0
         self._after = ""
         self._moved_in = 0
@@ -152,14 +152,14 @@ class _Window:
         self._index, self._after, self._moved_in = 0, "", tick
 
     def refresh(self, store: ObjectStore, tick: int) -> None:
-        folder = self._shelves[self._index]
+        folder = self._folders[self._index]
         # One less than a page: a page of a cloud bucket begins with the last object of the previous one.
         most = limits.LIST_PAGE_OBJECTS - 1
         found = list(islice(store.list(folder.prefix, start_after=self._after), most))
         ended = len(found) < most
         folder.take(found, after=self._after, until="" if ended else found[-1].key)
         if ended:
-            self._index, self._after = (self._index + 1) % len(self._shelves), ""
+            self._index, self._after = (self._index + 1) % len(self._folders), ""
         else:
             self._after = found[-1].key
         self._moved_in = tick
@@ -167,7 +167,7 @@ class _Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedFolders:
-    """The targets of the listings; `quota` is None if the quota file is under another ROOT."""
+    """What the tick lists; `quota` is None if the quota file is under another ROOT."""
 
     specs: ListedFolder
     claims: ListedFolder
@@ -186,16 +186,16 @@ class Listings:
     def __init__(self, store: ObjectStore, threads: ThreadPool, folders: ListedFolders) -> None:
         self._store = store
         self._threads = threads
-        s = folders
-        quota = () if s.quota is None else (s.quota,)
-        self._front = _Neighbors(s.specs, s.claims)
-        self._back = _Neighbors(s.invalid, s.states, s.user_requests)
-        self._user_requests = _Neighbors(s.user_requests)
-        self._window = _Window(s.invalid, s.states)
-        self._tail = _Neighbors(*quota, s.runs, s.options, s.status, period_ticks=_RUNS_TICKS)
+        f = folders
+        quota = () if f.quota is None else (f.quota,)
+        self._front = _Neighbors(f.specs, f.claims)
+        self._back = _Neighbors(f.invalid, f.states, f.user_requests)
+        self._user_requests = _Neighbors(f.user_requests)
+        self._window = _Window(f.invalid, f.states)
+        self._tail = _Neighbors(*quota, f.runs, f.options, f.status, period_ticks=_RUNS_TICKS)
         self._quota = _Neighbors(*quota) if quota else None
-        self._heartbeats = _Neighbors(s.heartbeats, period_ticks=_HEARTBEATS_TICKS)
-        self._settings = _Neighbors(s.settings, period_ticks=_SETTINGS_TICKS)
+        self._heartbeats = _Neighbors(f.heartbeats, period_ticks=_HEARTBEATS_TICKS)
+        self._settings = _Neighbors(f.settings, period_ticks=_SETTINGS_TICKS)
         self._everything = (self._front, self._back, self._tail, self._heartbeats, self._settings)
         self._tick = 0
         self._spent = 0
@@ -207,7 +207,7 @@ class Listings:
 
     @property
     def whole(self) -> bool:
-        return all(stretch.listed_in(self._tick) for stretch in self._everything)
+        return all(part.listed_in(self._tick) for part in self._everything)
 
     @property
     def sees_status(self) -> bool:
