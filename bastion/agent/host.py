@@ -184,7 +184,7 @@ class Host:
             self._parts.idle.stop()
 
     def _run_tries(self, earlier: Report | None) -> int:
-        """Run tries until this host's last report is stored; return the exit code. `earlier`: what an earlier agent sent."""
+        """Run tries until this host's last report is stored; return the exit code. `earlier`: an earlier agent's."""
         report = self._known_end(earlier)
         if report is None:
             kept = self._state.outcome()
