@@ -54,7 +54,7 @@ class Place:
         assert self.daemon.tick().acted
         status = self.client.status()
         assert status is not None
-        return dict(status["quota"])
+        return status.quota.model_dump()
 
     def tree(self) -> list[tuple[str, int]]:
         """Every file and folder of the private bucket, and when it last changed."""
