@@ -6,7 +6,7 @@
 4. Apply what people write: the quota file, the runtime options, the operator's settings.
 5. Observe: one `TickInput` with everything that the decision depends on.
 6. Decide: one `TickOutput`. A tick that saw only a part of the bucket and finds something to do goes back to step 2,
-   and looks at everything.
+   and lists everything.
 7. Act on it, and publish.
 
 The steps reach the world through ports only. The clock and randomness are injected.
