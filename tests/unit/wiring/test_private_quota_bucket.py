@@ -114,7 +114,7 @@ def test_an_upload_goes_where_the_daemon_reads_and_is_in_force_in_the_next_tick(
     replaced = quota_client.replace(new, quota_client.present())
     assert place.tick()["generation"] == replaced.generation
     status = place.client.status()
-        assert status is not None and status.pool["v4"].total == 128
+    assert status is not None and status.pool["v4"].total == 128
     assert quota_client.await_in_force(replaced.generation) == ""
 
 
