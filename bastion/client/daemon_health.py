@@ -1,8 +1,8 @@
-"""Tell from the lease whether a daemon is running.
+"""Watch the lease to tell whether a daemon is running.
 
-Compares no foreign timestamp with a local clock: it watches whether the lease changes. The death of a daemon on this
-machine is seen at once. In the cloud a changing lease is watched by its generation; it is read at the first look, and
-once when it stops changing (its owner may have released it).
+What counts is whether the lease changes; no timestamp of another machine is compared with a local clock. The death of a
+daemon on this machine is seen at once. In the cloud only the lease's generation is watched while it changes. The lease
+is read at the first look, and once when it stops changing (its owner may have released it).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PATIENCE_LOCAL_SECONDS = 10.0
 _PATIENCE_REMOTE_SECONDS = 90.0
 
 
-class DaemonPulse:
+class DaemonHealth:
     """Watches the lease; call `look` at any rate."""
 
     def __init__(self, store: ObjectStore, clock: Clock, *, local: bool) -> None:

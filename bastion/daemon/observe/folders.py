@@ -13,7 +13,7 @@ from bastion.core.model.job_spec import JobSpec
 from bastion.core.model.lifecycle import Status
 from bastion.core.model.refusal import Refusal
 from bastion.daemon.observe.heartbeats import Heartbeats
-from bastion.daemon.observe.listings import LoneObject, Shelves
+from bastion.daemon.observe.listings import ListedFolders, LoneObject
 from bastion.daemon.observe.object_cache import ObjectCache
 from bastion.ports import Clock, ObjectStore
 
@@ -68,8 +68,8 @@ class Folders:
         self.status = LoneObject(keys.STATUS)
         self.settings = LoneObject(keys.DAEMON_SETTINGS)
 
-    def shelves(self) -> Shelves:
-        return Shelves(
+    def listed(self) -> ListedFolders:
+        return ListedFolders(
             specs=self.specs,
             claims=self.claims,
             invalid=self.invalid,
