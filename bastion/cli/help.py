@@ -70,10 +70,16 @@ def meaning(flag: flags.Flag[Any]) -> str:
     text = " ".join(str(flag.help or "").split())
     # absl adds what `spelling` already shows.
     text = text.removesuffix("; repeat this option to specify a list of values")
-    text = re.sub(r"\A<[a-z|]+>: ", "", text)
+    text = re.sub(r"\A<[\w|]+>: ", "", text)
     if flag.default in (None, "", False) or flag.default == []:
         return text
-    return f"{text} Default: {flag.default}."
+    return f"{text} Default: {_default(flag.default)}."
+
+
+def _default(value: object) -> str:
+    if value is True:
+        return "on"
+    return ",".join(value) if isinstance(value, list) else str(value)
 
 
 def _flag_lines(values: flags.FlagValues) -> Iterator[str]:
