@@ -185,7 +185,7 @@ def describe(found: Difference, *, projects_shown: int = PROJECTS_SHOWN) -> Iter
         if others:
             losing = sum(change.loses for change in others)
             yield f"  and {_more(others, 'project')}" + (
-                f"; {losing} of them lose{'s' * (losing == 1)} something" if losing else ""
+                f"; {losing} of them {'loses' if losing == 1 else 'lose'} something" if losing else ""
             )
 
 

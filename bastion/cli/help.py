@@ -85,7 +85,7 @@ def _default(value: object) -> str:
 def _flag_lines(values: flags.FlagValues) -> Iterator[str]:
     for flag in own_flags(values):
         yield f"  {spelling(flag)}\n"
-        yield textwrap.indent(textwrap.fill(meaning(flag), _WIDTH - 8), " " * 8) + "\n"
+        yield textwrap.indent(_filled(meaning(flag), _WIDTH - 8), " " * 8) + "\n"
 
 
 def _list_of(entries: tuple[Entry, ...]) -> str:
@@ -94,4 +94,9 @@ def _list_of(entries: tuple[Entry, ...]) -> str:
 
 
 def _paragraph(text: str) -> str:
-    return textwrap.fill(" ".join(text.split()), _WIDTH) + "\n"
+    return _filled(" ".join(text.split()), _WIDTH) + "\n"
+
+
+def _filled(text: str, width: int) -> str:
+    """The text in lines; paths and flags are not split at their hyphens."""
+    return textwrap.fill(text, width, break_on_hyphens=False)

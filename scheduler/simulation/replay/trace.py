@@ -108,8 +108,8 @@ def cut(jobs: Iterable[TraceJob], shares: Mapping[str, float], *, start_day: flo
         kept.append(replace(job, submit=max(0.0, job.submit - begin), duration=left))
     if not kept:
         raise TraceError(
-            f"the trace has no job of a project with a share in days {start_day:g} to {start_day + days:g}; choose other "
-            "days, or a quota file with its projects"
+            f"the trace has no job of a project with a share in days {start_day:g} to {start_day + days:g}; choose "
+            "other days, or a quota file with its projects"
         )
     demanded = sum(job.chips * min(job.duration, length - job.submit) for job in kept)
     pool = max(1, round(demanded / (load * length)))
