@@ -48,12 +48,12 @@ def transitions_table() -> str:
 def slice_states_page() -> str:
     """The table of what is done about a slice, with a legend of its phases and actions."""
     lines = [
-        "# What is done about a slice in each state",
+        "# What the daemon does about a slice in each state",
         "",
-        "Generated from `bastion/core/reconcile/gang_table.py`; each cell is a test. Rows: states of the Cloud TPU API",
-        "(v2), columns how far the job's attempt is. A gang is all slices of an attempt. The queued resource of a gang",
-        "that has one counts until it is ACTIVE; then its nodes do, the worst of them: one that lost a node is lost. A",
-        "state that this version does not know counts as CREATING, which stops no running job.",
+        "Generated from `bastion/core/reconcile/gang_table.py`; each cell is a test. Rows are states in the Cloud TPU",
+        "API (v2), columns are phases of the job's attempt. A gang is all slices of an attempt. Until its queued",
+        "resource, if it has one, is ACTIVE, the state of that resource counts. Then the worst state of its nodes",
+        "counts: a gang that lost a node is lost. An unknown state counts as CREATING, which stops no running job.",
         "",
         "| phase | what it means |",
         "|---|---|",

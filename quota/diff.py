@@ -5,7 +5,7 @@ Invariants: `difference(a, a)` is empty; `difference(b, a)` is `difference(a, b)
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from quota.describe_rules import RuleValue, format_value, rule_label, rule_value, rule_values
@@ -184,7 +184,9 @@ def describe(found: Difference, *, projects_shown: int = PROJECTS_SHOWN) -> Iter
         others = order[projects_shown:]
         if others:
             losing = sum(change.loses for change in others)
-            yield f"  and {len(others)} more projects" + (f", {losing} of which lose something" if losing else "")
+            yield f"  and {_more(others, 'project')}" + (
+                f"; {losing} of them {'loses' if losing == 1 else 'lose'} something" if losing else ""
+            )
 
 
 def _amount(change: AmountChange) -> str:
@@ -212,7 +214,11 @@ def _rule_lines(rules: tuple[RuleChange, ...], indent: str) -> Iterator[str]:
         before, after = (format_value(rule.key, value) for value in (rule.before, rule.after))
         yield f"{indent}{rule_label(rule.key)} {before} -> {after}"
     if len(rules) > RULES_SHOWN:
-        yield f"{indent}and {len(rules) - RULES_SHOWN} more rules"
+        yield f"{indent}and {_more(rules[RULES_SHOWN:], 'rule')}"
+
+
+def _more(hidden: Sequence[object], noun: str) -> str:
+    return f"{len(hidden)} more {noun}" + ("" if len(hidden) == 1 else "s")
 
 
 def _some(patterns: tuple[str, ...]) -> str:

@@ -11,7 +11,7 @@ _COMPARISONS_MAX = 20_000
 
 
 def shown(value: object) -> str:
-    text = repr(value)
+    text = str(value).lower() if isinstance(value, bool) else repr(value)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

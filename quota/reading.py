@@ -288,7 +288,7 @@ class _Reader:
                 near = self.guesses.question(project, without_weights) or "; add it to [project_membership]"
                 self.warning(f"project {project} has no members{near}", "project_resources", project)
             elif not members[project]:
-                self.warning(f"project {project} has an empty member list", "project_membership", project)
+                self.warning(f"project {project} has no members; add some, or delete it", "project_membership", project)
         for project in without_weights:
             near = self.guesses.question(project, without_members) or f"; add [project_resources.{project}]"
             self.warning(f"project {project} has no weights and can only borrow{near}", "project_membership", project)

@@ -240,7 +240,7 @@ class Plan:
     Attributes:
         acting: Decisions for all jobs that hold capacity, by start, then for those that start, in the order granted.
         evicted: Names of the evicted jobs, in the order decided.
-        promised: Names of the waiting jobs with capacity on order (`Job.promised` of the next pass).
+        promised: Names of the waiting jobs that capacity is promised to (`Job.promised` of the next pass).
         impossible: Names of the waiting jobs that no free capacity could start; they need another quota file or spec.
         explain, measure: Compute `waiting` and `projects`.
     """

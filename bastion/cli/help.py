@@ -70,16 +70,22 @@ def meaning(flag: flags.Flag[Any]) -> str:
     text = " ".join(str(flag.help or "").split())
     # absl adds what `spelling` already shows.
     text = text.removesuffix("; repeat this option to specify a list of values")
-    text = re.sub(r"\A<[a-z|]+>: ", "", text)
+    text = re.sub(r"\A<[\w|]+>: ", "", text)
     if flag.default in (None, "", False) or flag.default == []:
         return text
-    return f"{text} Default: {flag.default}."
+    return f"{text} Default: {_default(flag.default)}."
+
+
+def _default(value: object) -> str:
+    if value is True:
+        return "on"
+    return ",".join(value) if isinstance(value, list) else str(value)
 
 
 def _flag_lines(values: flags.FlagValues) -> Iterator[str]:
     for flag in own_flags(values):
         yield f"  {spelling(flag)}\n"
-        yield textwrap.indent(textwrap.fill(meaning(flag), _WIDTH - 8), " " * 8) + "\n"
+        yield textwrap.indent(_filled(meaning(flag), _WIDTH - 8), " " * 8) + "\n"
 
 
 def _list_of(entries: tuple[Entry, ...]) -> str:
@@ -88,4 +94,9 @@ def _list_of(entries: tuple[Entry, ...]) -> str:
 
 
 def _paragraph(text: str) -> str:
-    return textwrap.fill(" ".join(text.split()), _WIDTH) + "\n"
+    return _filled(" ".join(text.split()), _WIDTH) + "\n"
+
+
+def _filled(text: str, width: int) -> str:
+    """The text in lines; paths and flags are not split at their hyphens."""
+    return textwrap.fill(text, width, break_on_hyphens=False)

@@ -62,16 +62,15 @@ def backlog(entry: BacklogEntry) -> str:
     """Why jobs are not queued yet, with numbers and advice."""
     rule, user, project = plain(entry.rule), plain(entry.user_id), plain(entry.project_id)
     if entry.rule is None:
-        whose = "users who are not in any project"
-        who, verb = whose, "have"
+        whose, who = "users who are not in any project", "they have"
         advice = "ask an admin to add them to [project_membership] in the quota file"
     else:
-        whose, verb = f"user {user} in project {project}", "has"
-        who = f"project {project}" if rule == "max_queued_jobs" else whose
+        whose = f"user {user} in project {project}"
+        who = "the project has" if rule == "max_queued_jobs" else "the user has"
         advice = f"cancel queued jobs, or ask an admin to raise {rule} in the quota file"
     return (
         f"{count(entry.jobs, 'job')} of {whose} {'is' if entry.jobs == 1 else 'are'} not in the queue yet: "
-        f"{who} {verb} {entry.queued} queued, and the limit is {entry.limit}; the oldest enter as others "
+        f"{who} {entry.queued} queued, and the limit is {entry.limit}; the oldest enter as others "
         f"start or end; to enter sooner, {advice}"
     )
 

@@ -12,7 +12,7 @@ _PREAMBLE = """\
 <!-- Rendered by `make docs`; do not edit. -->
 
 A command uses the bastion of `--root=URL`, or `--bastion=NAME` with `--bucket=URL`; else of `$BASTION_ROOT`; else of
-`bastion config set`; else the bastion on this machine. Contradicting flags are refused. Dashes and underscores in flags
+`bastion config set`; else the bastion on this machine. Contradictory flags are refused. Dashes and underscores in flags
 are equal: `--instance-type` is `--instance_type`. `no` before its name turns a boolean flag off: `--nowait`.
 
 Data goes to stdout, progress and notes to stderr. With `--output=json`, stdout holds JSON and nothing else.

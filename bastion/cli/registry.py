@@ -57,7 +57,7 @@ ENTRIES = (
     Entry("emulator tpu", "bastion.cli.admin.emulator_tpu:TPU", "serve the Cloud TPU API on this machine"),
     Entry("proxy run", "bastion.cli.proxy.run:RUN", "run the encrypting storage proxy"),
     Entry("proxy doctor", "bastion.cli.proxy.doctor:DOCTOR", "check that storage clients reach a working proxy"),
-    Entry("proxy rewrap", "bastion.cli.proxy.rewrap:REWRAP", "rewrap stored objects with the newest key version"),
+    Entry("proxy rewrap", "bastion.cli.proxy.rewrap:REWRAP", "rewrap the keys of stored objects"),
     Entry("proxy decrypt", "bastion.cli.proxy.decrypt:DECRYPT", "decrypt an object without a proxy"),
     Entry("proxy keyring", "bastion.cli.proxy.keyring:KEYRING", "create and rotate keys in a file"),
     Entry("config set", "bastion.cli.admin.config:SET", "set a key of your config"),

@@ -24,7 +24,7 @@ class Backlog:
 
     Attributes:
         lines: Competing jobs without a claim, per project and request; no line and no project is empty.
-        claimants: Jobs with capacity on order.
+        claimants: Jobs that capacity is promised to.
         backing_off: Jobs in backoff, and those in cooldown that their project's share does not cover.
         over_ceiling: Jobs that ask for more than their project may ever hold.
         too_large: Jobs that ask for more than the whole pool has.

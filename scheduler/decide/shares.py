@@ -19,7 +19,7 @@ _NO_HOLDINGS: Mapping[str, Mapping[str, int]] = MappingProxyType({})
 
 
 class Shares:
-    """Units per project: held by running jobs, and on order for jobs with a promise."""
+    """Units per project: held by running jobs, and promised to waiting jobs."""
 
     def __init__(self, policy: Policy, held: Mapping[str, Mapping[str, int]] = _NO_HOLDINGS) -> None:
         self._policy = policy
@@ -56,7 +56,7 @@ class Shares:
         return self.held(project, resource_type) - self.entitlement(project, resource_type)
 
     def covers(self, project: str, amounts: Amounts, extra: Mapping[str, int] = NOTHING) -> bool:
-        """Whether the project's entitlement covers `amounts` besides what it holds, has on order, and `extra`."""
+        """Whether the project's entitlement covers `amounts` besides what it holds, is promised, and `extra`."""
         return all(
             amount + extra.get(resource, 0)
             <= self.entitlement(project, resource) - self.held(project, resource) - self.ordered(project, resource)
@@ -112,7 +112,7 @@ class Shares:
     def rank(self, project: str) -> Rank:
         """How well served the project is, lowest first; independent of what it asks for.
 
-        The largest fraction of its entitlement that it holds or has on order, over all types. Projects entitled to
+        The largest fraction of its entitlement that it holds or is promised, over all types. Projects entitled to
         nothing come last, ordered by what they hold.
         """
         held, ordered = self._held.get(project, NOTHING), self._ordered.get(project, NOTHING)

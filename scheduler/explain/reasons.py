@@ -237,7 +237,7 @@ class Cases:
         text = (
             f"needs {amount} {resource_type}; project {project} is using {shares.held(project, resource_type)} and its "
             f"share is {shares.entitlement(project, resource_type)}"
-            + (f", with {ordered} on order" if ordered else "")
+            + (f", with {ordered} promised to its waiting jobs" if ordered else "")
             + f"; {free} of {self._policy.total(resource_type)} are free"
         )
         available = max(self.unreserved[resource_type], 0)

@@ -357,11 +357,11 @@ class Explainer:
         parts, raised = [], []
         for resource, amount in over.items():
             limit, own = shares.limit(project, resource) or 0, shares.entitlement(project, resource)
-            shortfall = self._limits[project, resource]
+            shortfall, ordered = self._limits[project, resource], shares.ordered(project, resource)
             parts.append(
                 f"project {project} can use at most {limit} {resource} (share {own}, borrowing_limit {limit - own}) "
                 f"and is using {shares.held(project, resource)}"
-                + (f", with {shares.ordered(project, resource)} on order" if shares.ordered(project, resource) else "")
+                + (f", with {ordered} promised to its waiting jobs" if ordered else "")
                 + (f"; its jobs ahead ask for {shortfall.units}" if shortfall.units else "")
             )
             raised.append(f"{amount} {resource}")

@@ -22,7 +22,7 @@ def full(bastion):
     return bastion
 
 
-NUMBERS = "user alice in project a has 2 queued, and the limit is 2"
+NUMBERS = "the user has 2 queued, and the limit is 2"
 
 
 def test_list_counts_them_and_says_what_helps(run, full) -> None:
@@ -60,7 +60,7 @@ def test_why_says_with_numbers_that_there_is_no_room(run, full) -> None:
     assert NUMBERS in done.out
     reason = json.loads(run("why", "job-3", "--output=json").out)["reason"]
     assert (reason["code"], reason["backlog"]["limit"]) == ("NotYetEvaluated", 2)
-    assert "job-0 is queued" in run("why", "job-0").out
+    assert "job-0 has been queued" in run("why", "job-0").out
 
 
 def test_launch_says_it_where_nobody_waits_and_the_job_can_be_cancelled(run, full) -> None:
@@ -80,4 +80,4 @@ def test_users_of_no_project_are_told_to_become_members(run, full, monkeypatch) 
     for name in ("first", "second"):
         full.submit(name, user="stranger", project="none")
     full.settle(3)
-    assert "users who are not in any project have 1 queued, and the limit is 1" in run("why", "second").out
+    assert "they have 1 queued, and the limit is 1" in run("why", "second").out

@@ -126,7 +126,7 @@ def test_the_older_form_is_noted_and_raw_keeps_it(run, bastion) -> None:
         ([], "the command is missing; it follows --, for example: bastion launch"),
         (["--"], "there is no command after --"),
         (["--", ""], "the command is empty"),
-        (["--name=A", "--", "x"], "'A' is not a valid job name; use lower-case letters"),
+        (["--name=A", "--", "x"], "'A' is not a valid job name; use lowercase letters"),
         (["--name=", "--", "x"], "--name is empty; give it a value or leave it out"),
         (["--user_id=", "--", "x"], "--user_id is empty"),
         (["--name=../x", "--", "x"], "'../x' is not a valid job name"),

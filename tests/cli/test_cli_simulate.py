@@ -309,7 +309,7 @@ def test_jobs_larger_than_the_pool_are_left_out_and_told(run, quota, trace) -> N
     done = run("simulate", "replay", quota, trace, *flags, "--load=2.5", code=0)
     assert json.loads(done.out)["jobs_larger_than_pool"] == 1
     assert "jobs larger than the pool of 32 chips, left out: 1" in done.err
-    assert "every job in the window needs more" in run("simulate", "replay", quota, trace, *flags, "--load=100").err
+    assert "every job of these days needs more" in run("simulate", "replay", quota, trace, *flags, "--load=100").err
 
 
 def test_replicates_are_told_as_means_and_the_same_again_by_two_processes(run, quota, trace) -> None:

@@ -110,7 +110,7 @@ TPU = Command(
         "their states and errors, through the unmodified google-cloud-tpu client. A node's hosts are processes that "
         "run its startup script, each with its own metadata server. On start it prints how to configure a client.\n\n"
         "To cause faults while it runs, write files in DIR/faults; DIR/events.jsonl records what happened. All nodes "
-        "end with the emulator. See the reference page of the emulator."
+        "end with the emulator. See docs/reference/emulator.md."
     ),
     examples=(
         "bastion emulator tpu --capacity=us-central2-b/v4-8=2 --create_seconds=20 --no_boot",

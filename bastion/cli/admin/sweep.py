@@ -130,7 +130,7 @@ SWEEP = Command(
 
         It searches the zones of config/daemon.toml, of the jobs, and those that were recently in the operator
         settings. A deletion takes some time; meanwhile the slice is shown as being deleted. Exits with 75 if a slice
-        could not be listed or deleted. Requires the right to list and delete TPU nodes and queued resources.""",
+        could not be listed or deleted. Requires permission to list and delete TPU nodes and queued resources.""",
     examples=(
         "bastion sweep --dry_run",
         "bastion sweep --root=gs://my-bucket/team-bastion",

@@ -107,7 +107,7 @@ def _lines(client: Client, info: JobInfo) -> Iterator[str]:
 def _live(name: str, entry: JobEntry, now: float) -> Iterator[str]:
     queued = entry.phase == Phase.QUEUED
     yield (
-        f"{name} is queued for {_age_since(entry.queued_at, now)}"
+        f"{name} has been queued for {_age_since(entry.queued_at, now)}"
         if queued
         else f"{name} is {phrases.progress(entry, now)}"
     )

@@ -148,7 +148,7 @@ DECRYPT = Command(
         Every 256 KiB are checked before they are written, and a truncated object is detected. With --output the file
         appears only once it is complete. On stdout, a failure leaves partial output: check the exit code.
 
-        The format is open; its reference page has a program that decrypts without Bastion.""",
+        The format is open: docs/reference/object-format.md has a program that decrypts without Bastion.""",
     examples=(
         "bastion proxy decrypt model.bin --metadata=model.json --output=model.plain",
         "bastion proxy decrypt - --metadata=model.json --keyring=keyring.json",

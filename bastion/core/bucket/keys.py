@@ -70,7 +70,7 @@ def check_job_name(name: str, *, bastion: str, new: bool = False) -> None:
         raise InvalidSpec(f"the job name {name[:80]!r} is {len(name)} characters long; the maximum is {most}")
     if new and not _NEW_NAME.fullmatch(name):
         raise InvalidSpec(
-            f"{name!r} is not a valid job name; use lower-case letters, digits, '.', '_' and '-', "
+            f"{name!r} is not a valid job name; use lowercase letters, digits, '.', '_' and '-', "
             "with a letter or digit at both ends"
         )
     if not _READ_NAME.fullmatch(name):

@@ -27,7 +27,7 @@ class LastGood:
         """Forget the copy: another daemon may have written it."""
         self._generation, self._wanted, self._kept, self.problem = None, None, None, ""
 
-    def recall(self) -> bytes:
+    def read(self) -> bytes:
         """Return the copy, empty if there is none or it is too large to be ours; raises StoreError."""
         if self._generation is None:
             found = self._store.head(self._key)
@@ -52,7 +52,7 @@ class LastGood:
                 self._generation, self._wanted = None, self._wanted or self._kept
             if self._wanted is None:
                 return
-            if self.recall() != self._wanted:
+            if self.read() != self._wanted:
                 meta = self._store.put(self._key, self._wanted, generation=self._generation or 0)
                 self._generation, self._data = meta.generation, self._wanted
             self._kept, self._wanted, self.problem = self._wanted, None, ""

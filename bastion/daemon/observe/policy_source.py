@@ -120,7 +120,7 @@ class PolicySource:
         if self.status.policy is not None or self._recalled:
             return
         self._read_generation = 0  # until it is known
-        if self._copy is not None and (copy := _COPY.match(data := self._copy.recall())):
+        if self._copy is not None and (copy := _COPY.match(data := self._copy.read())):
             found, generation = data, int(copy[1])
         else:
             found, generation = self._former(), self._published_generation
@@ -195,7 +195,7 @@ class OptionsSource:
 
     def _recall(self) -> None:
         try:
-            self.options = RuntimeOptions.model_validate(documents.loads(self._copy.recall() or b"{}"))
+            self.options = RuntimeOptions.model_validate(documents.loads(self._copy.read() or b"{}"))
         except (DocumentError, ValidationError):  # written by others
             self.options = RuntimeOptions()
 
@@ -203,7 +203,7 @@ class OptionsSource:
         found = self._listed.meta
         if found is None:
             self._read_generation, self.options, self.problem = 0, RuntimeOptions(), ""
-            if self._copy.recall():
+            if self._copy.read():
                 self._copy.keep(b"")
         elif found.size > limits.DOCUMENT_MAX_BYTES:
             self.problem = (

@@ -74,7 +74,7 @@ class SettingsSource:
     def _recall(self) -> None:
         if self._recalled:
             return
-        data = self._copy.recall()
+        data = self._copy.read()
         try:
             self._last_good = daemon_settings.load(data) if data else None
         except SettingsError:  # written by others

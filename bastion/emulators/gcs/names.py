@@ -27,7 +27,7 @@ def check_bucket_name(name: str) -> None:
     """Raise InvalidRequest if the bucket name is not valid."""
     if not is_bucket_name(name):
         raise InvalidRequest(
-            f"Invalid bucket name: {name[:80]!r}; use 3 to 63 lower-case letters, digits, '-', '_' and '.', "
+            f"Invalid bucket name: {name[:80]!r}; use 3 to 63 lowercase letters, digits, '-', '_' and '.', "
             "with a letter or digit at both ends."
         )
 

@@ -76,7 +76,9 @@ def read(lines: Iterable[str]) -> list[TraceJob]:
                 user=row.get("user") or "",
             )
         except ValueError as error:
-            raise TraceError(f"line {rows.line_num} of the trace: {error}") from error
+            raise TraceError(
+                f"line {rows.line_num} of the trace: submit_s and duration_s must be numbers, and chips a whole number"
+            ) from error
         if not (0 <= job.submit < float("inf") and 0 < job.duration <= _DURATION_MAX and job.chips > 0 and job.name):
             raise TraceError(
                 f"line {rows.line_num} of the trace: a job needs a job_id, submit_s of at least 0, chips above 0, and "
@@ -105,7 +107,10 @@ def cut(jobs: Iterable[TraceJob], shares: Mapping[str, float], *, start_day: flo
         left = min(job.duration, job.submit + job.duration - begin)
         kept.append(replace(job, submit=max(0.0, job.submit - begin), duration=left))
     if not kept:
-        raise TraceError(f"no job of a project with a share in days {start_day:g} to {start_day + days:g}")
+        raise TraceError(
+            f"the trace has no job of a project with a share in days {start_day:g} to {start_day + days:g}; choose "
+            "other days, or a quota file with its projects"
+        )
     demanded = sum(job.chips * min(job.duration, length - job.submit) for job in kept)
     pool = max(1, round(demanded / (load * length)))
     return Window(
@@ -121,7 +126,9 @@ def fitting(window: Window) -> Window:
     """The window without jobs larger than the pool; raises TraceError if nothing is left."""
     jobs = [job for job in window.jobs if job.chips <= window.pool]
     if not jobs:
-        raise TraceError(f"every job in the window needs more than the pool's {window.pool} chips")
+        raise TraceError(
+            f"every job of these days needs more than the pool's {window.pool} chips; choose a larger pool"
+        )
     return replace(window, jobs=jobs)
 
 

@@ -153,7 +153,7 @@ def test_of_many_projects_those_who_gain_are_counted_and_the_losers_shown() -> N
     assert told[2].startswith("  p00: v4 100 -> 103")
     assert told[-1] == "  and 28 more projects"
     assert len(told) == 5
-    assert words(other, one, projects_shown=3)[-1] == "  and 28 more projects, 27 of which lose something"
+    assert words(other, one, projects_shown=3)[-1] == "  and 28 more projects; 27 of them lose something"
 
 
 def test_a_long_list_of_members_is_cut() -> None:

@@ -309,7 +309,7 @@ def test_a_project_with_an_empty_list_of_members_is_looked_at_twice() -> None:
         for warning in quota.load(GOOD.replace('["user1", "user3"]', "[]").encode()).warnings
     ]
     assert line == 9
-    assert "project2 has an empty member list" in message
+    assert "project2 has no members; add some" in message
 
 
 def test_a_header_below_a_list_of_tables_is_about_the_lists_last_one() -> None:

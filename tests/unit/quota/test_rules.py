@@ -132,7 +132,7 @@ def test_the_most_a_project_may_hold_follows_from_its_limit_and_from_what_the_ot
         ("half_life_hours = inf", "from 0.01 to 87600"),
         ("minimum_runtime_minutes = -1", "from 0 to 10080"),
         ("grace_seconds = 3601", "from 0 to 3600"),
-        ("grace_seconds = true", "is True; write a number"),
+        ("grace_seconds = true", "is true; write a number"),
         ('grace_seconds = "60 s"', "is '60 s'; write a number"),
         ("maximum_runtime_hours = -0.1", "from 0 to 87600"),
         ("fifo = 1", "write true or false"),
