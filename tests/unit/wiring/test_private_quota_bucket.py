@@ -83,7 +83,8 @@ def test_the_private_file_counts_the_users_own_is_ignored_and_nothing_is_written
     status = place.client.status()
     assert status is not None
     assert status.pool["v4"].total == 64
-    assert place.client.entries()["greedy"]["reason"]["code"] == "NotMember"
+    reason = place.client.entries()["greedy"].reason
+    assert reason is not None and reason.code == "NotMember"
     assert place.tree() == before
 
 
