@@ -165,7 +165,7 @@ def make_folders(root: Root) -> None:
         for name in ("", *folder.split("/")):
             path = path / name
             path.mkdir(mode=files.FOLDER_MODE, parents=True, exist_ok=True)
-    # An earlier version, or a user, may have made them readable for everybody.
+    # An earlier version, or a user, may have made them readable for everyone.
     for name in (root.bastion, HIDDEN_FOLDER):
         with contextlib.suppress(OSError):
             files.close_to_others(f"{root.bucket}/{name}")
