@@ -36,7 +36,9 @@ class PlainBody:
         memory: MemoryBudget | None = None,
         on_end: Callable[[], None] | None = None,
     ) -> None:
-        """Args:
+        """Read and authenticate the first segment.
+
+        Args:
             answer: Its body is the sealed bytes of `wanted`.
             length: Plaintext bytes of the range.
             plain: Plaintext bytes of the object.

@@ -53,9 +53,11 @@ class Envelopes:
         random: Callable[[int], bytes] = os.urandom,
         trusted: Collection[str] | None = None,
     ) -> None:
-        """Args:
-        random: Returns that many random bytes.
-        trusted: Names of the allowed keys; None: any that `kms` can use.
+        """Make envelopes with the keys of a key service.
+
+        Args:
+            random: Returns that many random bytes.
+            trusted: Names of the allowed keys; None: any that `kms` can use.
         """
         self._kms = kms
         self._random = random
