@@ -78,7 +78,7 @@ class LocalHome:
         return self.path / "run"
 
     def hosts_dir(self, root: Root) -> Path:
-        """The folders of jobs without a slice, below one per bastion, so that none takes another's jobs for orphans."""
+        """The folders of jobs without a slice, below one per bastion, so that no bastion sweeps another's jobs."""
         digest = hashlib.sha256(root.url.encode()).hexdigest()[:12]
         return self.path / "hosts" / f"{root.bastion}-{digest}"
 
