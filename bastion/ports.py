@@ -140,7 +140,7 @@ class Provisioner(Protocol):
     * `create` and `delete` return once the request is accepted.
     * A gang is all or nothing: READY when every node is, LOST after losing a node, FAILED if it can never become whole.
       The rest stays until it is deleted.
-    * `create` of an existing name raises `SliceExists`; the caller compares tokens.
+    * `create` of an existing name raises `GangExists`; the caller compares tokens.
     * `failure(ref)` reports a later failure that left nothing behind (no capacity), until the name is created again.
       With something left behind the gang is FAILED, and its status has the cause.
     * `list` returns every gang of this bastion in the zone, in order of name; a new one may be missing. It raises if
@@ -148,7 +148,7 @@ class Provisioner(Protocol):
     * `get` looks one name up: None means that no part of it exists.
     * `delete` may be repeated while any part exists; it succeeds for a gang that is missing, being deleted or not
       deletable yet.
-    * Errors: `ProvisionerUnavailable` (look again), `ProvisionerRefused` (never), `Stockout` (wait), `SliceExists`.
+    * Errors: `ProvisionerUnavailable` (look again), `ProvisionerRefused` (never), `Stockout` (wait), `GangExists`.
     """
 
     def create(self, request: GangRequest) -> None: ...

@@ -1,6 +1,6 @@
 """Membership patterns, bounded so that none can hang the daemon.
 
-The daemon matches every user against every pattern, and everybody may choose a user id. Python's `re` backtracks:
+The daemon matches every user against every pattern, and everyone may choose a user id. Python's `re` backtracks:
 `(a+)+b` on such an id never ends. `quota.matching` takes linear time.
 """
 

@@ -134,7 +134,7 @@ class Pass:
         for job in claimants:
             if not self._promise_if_it_fits(job):  # the pool has changed since; it competes like any other
                 self._lapsed.setdefault(job.project_id, []).append(job)
-        # Only now, so that none takes what was freed for another; those whose victims are all gone first.
+        # After all promises, so that no claimant takes units freed for another. Those without victims left go first.
         for job in sorted(claimants, key=lambda job: job.name in self._ledger.leaving_for):
             if job.name in self._ledger.promises:
                 request = Request.of(job)

@@ -35,7 +35,7 @@ from pathlib import Path
 
 from bastion import processes
 from bastion.core import limits
-from bastion.core.errors import ProvisionerRefused, ProvisionerUnavailable, SliceExists, Stockout
+from bastion.core.errors import GangExists, ProvisionerRefused, ProvisionerUnavailable, Stockout
 from bastion.core.model.gangs import GangRef, GangRequest, GangState, GangStatus
 from bastion.processes import ProcessId
 
@@ -142,7 +142,7 @@ class BastionHostProvisioner:
         self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder = self._directory / request.ref.name
         if folder.exists():
-            raise SliceExists(f"{request.ref.name} already exists on the bastion's host")
+            raise GangExists(f"{request.ref.name} already exists on the bastion's host")
         running = sum(1 for path in self._directory.iterdir() if not path.name.startswith("."))
         if running >= self._max_gangs:
             raise Stockout(f"{running} commands run on the bastion host; the maximum is {self._max_gangs}")
@@ -169,7 +169,7 @@ class BastionHostProvisioner:
         except OSError as error:
             shutil.rmtree(new, ignore_errors=True)
             if folder.exists():
-                raise SliceExists(f"{request.ref.name} already exists on the bastion's host") from error
+                raise GangExists(f"{request.ref.name} already exists on the bastion's host") from error
             raise
         try:
             self._start(gang, folder)

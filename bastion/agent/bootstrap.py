@@ -62,7 +62,7 @@ def main(arguments: Sequence[str]) -> int:
                 raise
             disk = os.statvfs(folder)
             free, total = (blocks * disk.f_frsize >> 20 for blocks in (disk.f_bavail, disk.f_blocks))
-            _say(f"no space left on device: {free} MiB of {total} MiB are free while installing the agent in {folder}")
+            _say(f"no space left on device: {free} MiB of {total} MiB is free while installing the agent in {folder}")
             return 5
         finally:
             shutil.rmtree(work, ignore_errors=True)

@@ -50,7 +50,7 @@ class Gate:
         coordinator: Callable[[], str],
         reported_by_other_boot: bool,
     ) -> None:
-        """Look at nothing yet.
+        """Make the gate; `look` reads or creates the claim.
 
         Args:
             coordinator: Chooses the address to publish; called once, on host 0.

@@ -160,4 +160,4 @@ def _check_operands(name: str, command: Command, operands: tuple[str, ...], afte
         missing = " and ".join(named[len(operands) : least]) or command.usage
         raise Refused(f"{missing} is missing; {usage}")
     if "JOB" in command.usage and "" in operands:
-        raise Refused(f"the JOB is empty; {usage}")
+        raise Refused(f"the job name is empty; {usage}")

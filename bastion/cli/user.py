@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from bastion.cli.output import plain
-from bastion.cli.target import read_config
+from bastion.cli.user_config import read_config
 from bastion.core.bucket import keys
 from bastion.core.errors import NotFound, Refused
 from quota import QuotaFileError

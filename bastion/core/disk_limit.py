@@ -40,7 +40,7 @@ class DiskNotice:
         if self.limit:
             return f"the job's files use {shown(self.held)} of disk; the limit is {shown(self.limit)}"
         return (
-            f"no space left on device: {shown(self.free)} of {shown(self.total)} are free, "
+            f"no space left on device: {shown(self.free)} of {shown(self.total)} is free, "
             f"and this job's files use the most, {shown(self.held)}"
         )
 

@@ -74,8 +74,8 @@ class ProvisionerError(BastionError):
     exit_code = EXIT_INFRASTRUCTURE
 
 
-class SliceExists(ProvisionerError):
-    """A node of that name already exists."""
+class GangExists(ProvisionerError):
+    """A gang of that name already exists."""
 
 
 class Stockout(ProvisionerError):

@@ -64,13 +64,15 @@ class Action(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Route:
-    """Attributes:
-    bucket: Decoded, the destination of a copy; empty if none is named.
-    name: The object's, decoded; empty if not in the path.
-    source: Bucket and name that a copy reads.
-    why: The unsupported feature, if NOT_UNDERSTOOD.
-    suspects: Other names that a service could take for the bucket of a change, because host and path can both name
-        one.
+    """What a request is about.
+
+    Attributes:
+        bucket: Decoded, the destination of a copy; empty if none is named.
+        name: The object's, decoded; empty if not in the path.
+        source: Bucket and name that a copy reads.
+        why: The unsupported feature, if NOT_UNDERSTOOD.
+        suspects: Other names that a service could take for the bucket of a change, because host and path can both name
+            one.
     """
 
     action: Action

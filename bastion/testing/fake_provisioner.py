@@ -6,7 +6,7 @@ import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from bastion.core.errors import ProvisionerUnavailable, SliceExists, Stockout
+from bastion.core.errors import GangExists, ProvisionerUnavailable, Stockout
 from bastion.core.model.gangs import GangRef, GangRequest, GangState, GangStatus
 from bastion.ports import Clock
 
@@ -86,7 +86,7 @@ class FakeProvisioner:
             if self.refusal is not None:
                 raise self.refusal
             if name in self._gangs:
-                raise SliceExists(f"{name} already exists")
+                raise GangExists(f"{name} already exists")
             self._failures.pop(name, None)
             if self.stockouts:
                 self.stockouts -= 1

@@ -143,7 +143,7 @@ def build_daemon(
 
 
 def _recorder(home: LocalHome, root: Root) -> Callable[[TickInput, TickOutput, PolicyStatus], str]:
-    """Return a function that keeps as many of the last ticks as the operator's settings say."""
+    """Return a function that keeps the last N ticks; N is `record_ticks` of the operator settings."""
     files = TickFiles(home.ticks_dir(root))
     kept = -1
 

@@ -36,9 +36,8 @@ from bastion.emulators.gcs.address import StorageAddress
 from bastion.emulators.gcs.address import locate as locate_storage
 from bastion.emulators.tpu.address import EmulatorAddress, locate
 from bastion.processes import ProcessId, end_marked, marked
-from bastion.wiring.roots import Root, open_root, parse_root, storage_emulator
+from bastion.wiring.roots import Root, local_root, open_root, storage_emulator
 
-BASTION_NAME = "local-bastion"
 IDLE_EXIT_SECONDS = 3600.0
 _START_SECONDS = 20.0
 _STOP_SECONDS = 30.0
@@ -60,7 +59,7 @@ class LocalHome:
 
     @property
     def root(self) -> Root:
-        return parse_root(str(self.path / "buckets" / "permanent" / BASTION_NAME))
+        return local_root(self.path)
 
     @property
     def emulator_dir(self) -> Path:
@@ -79,7 +78,7 @@ class LocalHome:
         return self.path / "run"
 
     def hosts_dir(self, root: Root) -> Path:
-        """The folders of jobs without a slice, below one per bastion, so that none takes another's jobs for orphans."""
+        """The folders of jobs without a slice, below one per bastion, so that no bastion sweeps another's jobs."""
         digest = hashlib.sha256(root.url.encode()).hexdigest()[:12]
         return self.path / "hosts" / f"{root.bastion}-{digest}"
 

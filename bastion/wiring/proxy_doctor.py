@@ -151,7 +151,7 @@ def _connection(address: _Address, environment: Mapping[str, str]) -> Iterator[F
 def _shown(address: _Address, context: ssl.SSLContext) -> bytes:
     """Return the certificate that a client sees for the storage host, in DER.
 
-    Raises _NoProxyError if the listener is not a proxy, or refuses everybody; OSError if nothing listens; ssl.SSLError
+    Raises _NoProxyError if the listener is not a proxy, or refuses everyone; OSError if nothing listens; ssl.SSLError
     if the certificate does not verify.
     """
     where = f"{address[0]}:{address[1]}"

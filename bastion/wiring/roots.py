@@ -21,6 +21,8 @@ from bastion.ports import ObjectStore
 _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 # `append` uploads here and then composes; only a crash in between leaves objects behind.
 _APPEND_PARTS = "append-parts/"
+# The bastion on this machine.
+LOCAL_BASTION = "local-bastion"
 # Where users put files; in a folder bucket these exist even if empty.
 _FOLDERS_OF_USERS = ("jobs/active", "jobs/user_states", "project-quotas")
 
@@ -60,6 +62,11 @@ def parse_root(url: str) -> Root:
     if not bastion.endswith("-bastion") or bastion == "-bastion":
         raise Refused(f"the bastion's name {bastion!r} must end in -bastion; it is the last part of {url}")
     return Root(bucket=bucket, bastion=bastion)
+
+
+def local_root(home: Path) -> Root:
+    """The ROOT of the bastion on this machine; `home` is $BASTION_HOME."""
+    return parse_root(str(home / "buckets" / "permanent" / LOCAL_BASTION))
 
 
 def storage_emulator() -> str:
@@ -158,7 +165,7 @@ def make_folders(root: Root) -> None:
         for name in ("", *folder.split("/")):
             path = path / name
             path.mkdir(mode=files.FOLDER_MODE, parents=True, exist_ok=True)
-    # An earlier version, or a user, may have made them readable for everybody.
+    # An earlier version, or a user, may have made them readable for everyone.
     for name in (root.bastion, HIDDEN_FOLDER):
         with contextlib.suppress(OSError):
             files.close_to_others(f"{root.bucket}/{name}")

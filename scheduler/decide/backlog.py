@@ -62,7 +62,7 @@ class Backlog:
             self._compete(job)
 
     def remove(self, job: Job) -> None:
-        """Undo `add` of that very value."""
+        """Undo `add` of this value."""
         name = job.name
         self._backoff_over.pop(name, None)
         self._awaiting_victims.pop(name, None)

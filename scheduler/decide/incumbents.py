@@ -64,7 +64,7 @@ class Incumbents:
         insort(self._by_start, _start(job))
 
     def remove(self, job: Job) -> None:
-        """Undo `add` of that very value."""
+        """Undo `add` of this value."""
         charged, tier = amounts_of(job.charged), self.holding.label(job.tier)
         self.holding.give_back(charged, tier)
         self.taken.subtract(dict(charged))

@@ -115,7 +115,7 @@ def test_operands_after_a_double_dash_belong_to_commands_that_run_nothing() -> N
         (["history"], "JOB is missing; usage: bastion history JOB"),
         (["cancel"], "JOB is missing; usage: bastion cancel JOB..."),
         (["config", "set", "root"], "VALUE is missing; usage: bastion config set KEY VALUE"),
-        (["why", ""], "the JOB is empty; usage: bastion why JOB"),
+        (["why", ""], "the job name is empty; usage: bastion why JOB"),
         (["list", "--root="], "--root is empty; give it a value or leave it out"),
         (["list", "--bastion=", "--bucket=/b"], "--bastion is empty"),
         (["history", "a", "b"], "bastion history does not take 'b'"),

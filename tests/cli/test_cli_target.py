@@ -9,7 +9,8 @@ import pytest
 
 from bastion.cli.command import Command
 from bastion.cli.parsing import parse
-from bastion.cli.target import Target, bastion_home, local_root_url, resolve
+from bastion.cli.target import Target, resolve
+from bastion.cli.user_config import bastion_home
 from bastion.core.errors import Refused
 
 _COMMAND = Command(summary="x", usage="", run=lambda _: 0)
@@ -21,7 +22,7 @@ def target(*arguments: str) -> Target:
 
 def test_with_nothing_configured_it_is_the_bastion_on_this_machine(home: Path) -> None:
     chosen = target()
-    assert chosen.root.url == f"{home}/buckets/permanent/local-bastion" == local_root_url()
+    assert chosen.root.url == f"{home}/buckets/permanent/local-bastion"
     assert chosen.is_default
     assert chosen.suffix == ""
 

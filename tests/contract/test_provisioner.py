@@ -22,7 +22,7 @@ import pytest
 from bastion.adapters.bastion_host import BastionHostProvisioner
 from bastion.adapters.tpu.provisioner import CloudTpuProvisioner, CloudTpuSettings
 from bastion.core.bucket.protocol import AgentArguments
-from bastion.core.errors import ProvisionerRefused, SliceExists
+from bastion.core.errors import GangExists, ProvisionerRefused
 from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangState, GangStatus, Place, failure_of
 from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 from bastion.ports import Provisioner
@@ -236,7 +236,7 @@ def test_a_client_that_did_not_create_a_node_sees_it_whole(zone: Zone, ask) -> N
 def test_creating_a_name_that_exists_is_refused_and_changes_nothing(zone: Zone, ask) -> None:
     client = zone.open()
     client.create(ask(token="first"))
-    with pytest.raises(SliceExists):
+    with pytest.raises(GangExists):
         client.create(ask(token="second"))
     assert _is(zone, client, FIRST, GangState.READY).token == "first"
     assert client.failure(FIRST) is None
@@ -246,7 +246,7 @@ def test_of_many_that_create_one_name_at_once_exactly_one_does(zone: Zone, ask) 
     def create(number: int) -> str:
         try:
             zone.open().create(ask(token=f"token-{number}"))
-        except SliceExists:
+        except GangExists:
             return ""
         return f"token-{number}"
 
@@ -380,7 +380,7 @@ def test_a_gang_is_ready_when_each_of_its_nodes_is_and_is_listed_once(gangs: Zon
     other = gangs.open()
     _eventually(lambda: [s.ref for s in other.list()] == [GANG, SECOND], gangs.wait)
     assert other.get(GANG) == status
-    with pytest.raises(SliceExists):
+    with pytest.raises(GangExists):
         other.create(ask(num_slices=3))
 
 

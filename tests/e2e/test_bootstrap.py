@@ -333,7 +333,7 @@ def test_a_full_disk_is_called_that_and_no_wheel_is_blamed(node: Node) -> None:
     node.offer(stand_in(installer=full))
     node.boot()
     until(lambda: node.said("no space left on device: "))
-    assert node.said(f"MiB are free while installing the agent in {node.agents}")
+    assert node.said(f"MiB is free while installing the agent in {node.agents}")
     assert not node.said("no Python on this VM can run the agent")
     node.offer(stand_in())
     node.running()

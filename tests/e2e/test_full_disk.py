@@ -134,6 +134,6 @@ def test_on_a_disk_that_somebody_else_fills_jobs_end_and_are_cancelled(local: Lo
 def test_a_slice_that_has_no_room_to_come_up_says_so(local: Local) -> None:
     local.submit("wide", "true", instance_type="tpu-v4-8")
     until(lambda: "no space left on device" in local.entry("wide").get("host_problem", ""))
-    assert " of 64 MiB are free" in local.entry("wide")["host_problem"]
+    assert " of 64 MiB is free" in local.entry("wide")["host_problem"]
     local.store.put(keys.user_state("wide"), b'{"status": "CANCELLING"}', generation=0)
     assert local.result("wide")["outcome"] == "cancelled"

@@ -13,7 +13,7 @@ from bastion.adapters.forwarding_store import ForwardingStore
 from bastion.adapters.gcs.client import prepared
 from bastion.adapters.gcs.retry import Patience
 from bastion.adapters.gcs.store import GcsStore
-from bastion.client import Client, Ended, Followed, Logged, Noted, follow
+from bastion.client import Client, Ended, FollowOptions, Logged, Noted, follow
 from bastion.core.bucket import keys
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.instants import to_rfc3339
@@ -82,7 +82,7 @@ class Follower:
             self.write()
         self.cluster.step(max(1.0, seconds))
 
-    def run(self, what: Followed) -> None:
+    def run(self, what: FollowOptions) -> None:
         bucket, _, bastion = ROOT.rpartition("/")
         store = LogsElsewhere(self.cluster.store, self.logs)
         for event in follow(Client(store, Root(bucket=bucket, bastion=bastion), self), "job", self.uid, what=what):
@@ -114,7 +114,7 @@ def test_a_killed_endpoint_that_comes_back_neither_loses_nor_repeats_a_line(tmp_
         )
         for _ in range(10):
             follower.write()
-        follower.run(Followed(tail=tail))
+        follower.run(FollowOptions(tail=tail))
     finally:
         client.close()
         storage.stop()
@@ -129,6 +129,6 @@ def test_on_the_directory_store_the_last_lines_and_what_comes_are_followed(tmp_p
     follower = Follower(open_root(f"{tmp_path}/logs-bastion"), None)
     for _ in range(10):
         follower.write()
-    follower.run(Followed(tail=6, worker=1))
+    follower.run(FollowOptions(tail=6, worker=1))
     assert follower.of(1) == [str(n) for n in range(5, SEGMENTS + 1)]
     assert follower.of(0) == []

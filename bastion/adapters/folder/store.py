@@ -136,7 +136,7 @@ class DirectoryStore:
 
     def _put(self, key: str, data: bytes, generation: int) -> ObjectMeta:
         with self._explained("writing", key, _WRITING), self._root() as root, self._objects(root) as objects:
-            # Checked again under the lock; here it avoids writing a large object in vain.
+            # Checked again under the lock; this check avoids writing a large object for nothing.
             with self._expected(root, key, generation):
                 pass
             with (

@@ -39,7 +39,7 @@ class GcsObjectMetadata:
 def _meant(failure: Exception, bucket: str, doing: str) -> Exception:
     found = explain(failure, bucket=bucket, doing=doing)
     if isinstance(found, (ConditionNotMet, NoSuchObject)):
-        return PreconditionFailed(f"{doing}: it was changed or deleted meanwhile")
+        return PreconditionFailed(f"{doing}: it was changed or deleted in the meantime")
     if isinstance(found, Transient):
         return StoreUnavailable(f"{doing}: {found}")
     return found

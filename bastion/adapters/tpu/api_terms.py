@@ -11,7 +11,7 @@ from enum import Enum
 
 from google.cloud import tpu_v2
 
-from bastion.core.errors import ProvisionerError, ProvisionerRefused, SliceExists, Stockout
+from bastion.core.errors import GangExists, ProvisionerError, ProvisionerRefused, Stockout
 from bastion.core.model.gangs import GangState
 
 _LABEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
@@ -121,7 +121,7 @@ def creation_failure(code: int, message: str) -> ProvisionerError:
         case 3 if "PREEMPTED" in message:
             return ProvisionerError(f"preempted while it was being created: {text}")
         case 6:
-            return SliceExists(text)
+            return GangExists(text)
         case 3 | 7 | 9:
             return refused
         case _:

@@ -17,7 +17,7 @@ from google.auth.exceptions import GoogleAuthError
 from google.cloud import tpu_v2
 from google.cloud.tpu_v2.services.tpu.transports import TpuGrpcTransport
 
-from bastion.core.errors import ProvisionerError, ProvisionerRefused, ProvisionerUnavailable, SliceExists
+from bastion.core.errors import GangExists, ProvisionerError, ProvisionerRefused, ProvisionerUnavailable
 
 # For listings.
 PAGE_SIZE = 500
@@ -84,7 +84,7 @@ def translated(settings: CloudTpuSettings, zone: str, what: str) -> Iterator[Non
     except (exceptions.AlreadyExists, exceptions.Aborted) as error:
         if isinstance(error, exceptions.Aborted):
             raise ProvisionerUnavailable(f"{what}: {settings.service} is busy with it: {error.message}") from error
-        raise SliceExists(f"{what}: {error.message}") from error
+        raise GangExists(f"{what}: {error.message}") from error
     except (exceptions.Forbidden, exceptions.Unauthorized) as error:
         causes = (
             "its token was refused: the emulator was restarted with another state folder"

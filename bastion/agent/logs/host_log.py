@@ -49,12 +49,14 @@ class HostLog:
         capacity_bytes: int = SPOOL_MAX_BYTES,
         source: keys.LogSource = "worker",
     ) -> None:
-        """Args:
-        folder: For the spool.
-        drop_noise: Whether to drop what gloo prints about itself on CPU.
-        is_urgent: Whether the host is shutting down, so that the log must be stored at once.
-        on_change: Called from another thread when `done` becomes true or a pump is done.
-        source: Whose output it is; the proxy has no raw log.
+        """Make the log; `open` takes its folder, and `start` starts the uploads.
+
+        Args:
+            folder: For the spool.
+            drop_noise: Whether to drop what gloo prints about itself on CPU.
+            is_urgent: Whether the host is shutting down, so that the log must be stored at once.
+            on_change: Called from another thread when `done` becomes true or a pump is done.
+            source: Whose output it is; the proxy has no raw log.
         """
         arguments = identity.arguments
         self._clock = clock

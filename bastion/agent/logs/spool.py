@@ -101,11 +101,13 @@ class LogSpool:
         monotonic: Callable[[], float],
         capacity_bytes: int = SPOOL_MAX_BYTES,
     ) -> None:
-        """Args:
-        folder: Used by this spool only; created if needed.
-        chunk_bytes: The maximum cost of a chunk.
-        cost_of: An upper bound of the bytes to upload for a record.
-        monotonic: The uploader's clock.
+        """Make the spool; `open` finds what an earlier agent left in the folder.
+
+        Args:
+            folder: Used by this spool only; created if needed.
+            chunk_bytes: The maximum cost of a chunk.
+            cost_of: An upper bound of the bytes to upload for a record.
+            monotonic: The uploader's clock.
         """
         self._folder = folder
         self._chunk_bytes = chunk_bytes

@@ -38,11 +38,13 @@ class Uploader:
         is_urgent: Callable[[], bool],
         on_done: Callable[[], None],
     ) -> None:
-        """Args:
-        text_of: The bytes to store for a record.
-        write: Appends bytes. After a `StoreError` it is called again with the same bytes.
-        is_urgent: Whether the host is shutting down, so that the end of the log waits for no slot.
-        on_done: Called in the uploader's thread once `done` is true.
+        """Make the uploader; `start` starts its thread.
+
+        Args:
+            text_of: The bytes to store for a record.
+            write: Appends bytes. After a `StoreError` it is called again with the same bytes.
+            is_urgent: Whether the host is shutting down, so that the end of the log waits for no slot.
+            on_done: Called in the uploader's thread once `done` is true.
         """
         self._spool = spool
         self._text_of = text_of

@@ -108,7 +108,7 @@ def client_variables(
         notes.append(f"removed {', '.join(refused)} from no_proxy: storage access must use the proxy")
     gone = tuple(name for name in clients.ELSEWHERE if name in given)
     if gone:
-        notes.append(f"{', '.join(gone)} removed because they bypass the storage proxy")
+        notes.append(f"removed {', '.join(gone)}: they bypass the storage proxy")
     others = {"no_proxy": without, "NO_PROXY": without, **clients.defaults(given)}
     return ClientVariables(ours=ours, others=others, gone=gone, notes=tuple(notes))
 

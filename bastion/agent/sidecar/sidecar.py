@@ -94,12 +94,14 @@ class Sidecar:
         on_change: Callable[[], None],
         times: SidecarTimes,
     ) -> None:
-        """Args:
-        program: The command line, without arguments of its own.
-        environ: The agent's environment.
-        marker: Identifies a proxy that an earlier agent left.
-        open_log: Makes a log for its output; calls back when part of it is done.
-        on_change: Called from other threads when an attribute changed or a note came.
+        """Make the keeper; `start` starts the proxy.
+
+        Args:
+            program: The command line, without arguments of its own.
+            environ: The agent's environment.
+            marker: Identifies a proxy that an earlier agent left.
+            open_log: Makes a log for its output; calls back when part of it is done.
+            on_change: Called from other threads when an attribute changed or a note came.
         """
         self.place = place
         self._program = tuple(program)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from bastion.cli.command import Command, Invocation
 from bastion.cli.output import emit_json, plain, say
 from bastion.cli.parsing import did_you_mean
-from bastion.cli.target import CONFIG_KEYS, bastion_home, config_path, read_config, resolve, write_config
+from bastion.cli.target import resolve
+from bastion.cli.user_config import CONFIG_KEYS, bastion_home, config_path, read_config, write_config
 from bastion.core.encryption.key_mapping import KeyMapping
 from bastion.core.errors import Refused
 from bastion.wiring.roots import parse_root

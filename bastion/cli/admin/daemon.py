@@ -20,7 +20,8 @@ from absl import flags
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import problem_of_endpoint
 from bastion.cli.output import plain
-from bastion.cli.target import bastion_home, resolve
+from bastion.cli.target import resolve
+from bastion.cli.user_config import bastion_home
 from bastion.wiring.daemon import SLICES, build_daemon
 from bastion.wiring.local import LocalHome, stop_emulator, stop_storage
 from bastion.wiring.roots import parse_root

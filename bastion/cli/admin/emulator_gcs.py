@@ -7,7 +7,7 @@ from pathlib import Path
 from absl import flags
 
 from bastion.cli.command import Command, Invocation
-from bastion.cli.target import bastion_home
+from bastion.cli.user_config import bastion_home
 from bastion.core.errors import Refused
 
 _PORT_MAX = 65535

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from bastion.cli.command import Command, Invocation
 from bastion.cli.output import emit_json, say
-from bastion.cli.target import bastion_home
 from bastion.cli.user import default_user
+from bastion.cli.user_config import bastion_home
 from bastion.wiring.local import LocalHome, down, status, up
 from bastion.wiring.roots import Root
 

@@ -38,7 +38,7 @@ def _define(values: flags.FlagValues) -> None:
 
 def _run(call: Invocation) -> int:
     from bastion.cli.connect import open_client
-    from bastion.cli.target import bastion_home
+    from bastion.cli.user_config import bastion_home
     from bastion.daemon import orphans
     from bastion.wiring.daemon import open_slices
     from bastion.wiring.local import LocalHome

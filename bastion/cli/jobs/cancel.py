@@ -10,7 +10,7 @@ from bastion.cli.jobs.waiting import tell_end, wait_for
 from bastion.cli.output import emit_json, plain, say
 from bastion.cli.target import Target
 from bastion.cli.user import default_user
-from bastion.client import Cancelled, Client, Followed
+from bastion.client import Cancelled, Client, FollowOptions
 from bastion.core.errors import EXIT_DETACHED, Refused
 
 
@@ -59,7 +59,7 @@ def _wait(client: Client, target: Target, cancelled: list[Cancelled]) -> int:
                 done.name,
                 done.uid,
                 generation=done.generation,
-                what=Followed(logs=False),
+                what=FollowOptions(logs=False),
                 printer=None,
             )
             if waited.ended is None:

@@ -8,7 +8,7 @@ from absl import flags
 
 from bastion.cli.command import Invocation
 from bastion.cli.output import plain, say
-from bastion.cli.target import read_config
+from bastion.cli.user_config import read_config
 from bastion.core.encryption.key_mapping import KeyMapping
 from bastion.core.errors import Refused
 from bastion.wiring.roots import Root
@@ -27,7 +27,7 @@ def define(values: flags.FlagValues) -> None:
     )
 
 
-def chosen(call: Invocation) -> str:
+def chosen_mapping(call: Invocation) -> str:
     """The job's mapping; empty: no proxy. Raises `Refused` if it is malformed, or the job has no slice."""
     parts = [part for part in call.flags.proxy if part.strip()]
     if parts:

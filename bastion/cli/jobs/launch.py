@@ -10,7 +10,7 @@ from absl import flags
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client
 from bastion.cli.jobs import code as job_code
-from bastion.cli.jobs import encryption as job_proxy
+from bastion.cli.jobs import encryption
 from bastion.cli.jobs import options as job_options
 from bastion.cli.jobs.command_line import command_line, draw_name, masked, one_word, unwrap
 from bastion.cli.jobs.submitted import check_quota, define_check, report_submitted, wait_for_submitted
@@ -55,7 +55,7 @@ def _run(call: Invocation) -> int:
     options = job_options.read(call)
     # Everything that needs no bastion is checked first: opening the client may start one.
     root = resolve(call.flags).root
-    job_proxy.check_place(options.proxy or "", root)
+    encryption.check_place(options.proxy or "", root)
     user = call.flags.user_id or default_user()
     name = call.flags.name if call.flags.name is not None else draw_name(user, arguments)
     keys.check_job_name(name, bastion=root.bastion, new=True)

@@ -14,7 +14,7 @@ from bastion.cli.jobs.line_pattern import LinePattern
 from bastion.cli.jobs.log_printer import LogPrinter
 from bastion.cli.jobs.waiting import tell_end, wait_for
 from bastion.cli.output import plain, say
-from bastion.client import Client, Ended, Followed, JobInfo, LogWindow, RunLogs, Stage, runs_of, slices_of
+from bastion.client import Client, Ended, FollowOptions, JobInfo, LogWindow, RunLogs, Stage, runs_of, slices_of
 from bastion.core.bucket.keys import LogSource, Run
 from bastion.core.errors import Refused
 from bastion.core.instants import from_rfc3339, to_rfc3339
@@ -115,7 +115,7 @@ def _run(call: Invocation) -> int:
             name,
             uid,
             generation=info.generation if info else 0,
-            what=Followed(
+            what=FollowOptions(
                 worker=worker,
                 first_attempt=opened[0][0].attempt if opened else attempt or 1,
                 since=window.since,

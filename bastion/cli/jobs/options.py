@@ -13,7 +13,7 @@ from absl import flags
 from bastion.cli import durations
 from bastion.cli.command import Invocation
 from bastion.cli.jobs import code as job_code
-from bastion.cli.jobs import encryption as job_proxy
+from bastion.cli.jobs import encryption
 from bastion.cli.jobs.command_line import check_text, environment
 from bastion.cli.output import plain
 from bastion.core import limits
@@ -107,7 +107,7 @@ def define(values: flags.FlagValues) -> None:
         "Which stored outputs each host starts an attempt with: its own, or those of host 0. Default: each.",
         flag_values=values,
     )
-    job_proxy.define(values)
+    encryption.define(values)
 
 
 def read(call: Invocation) -> JobOptions:
@@ -141,7 +141,7 @@ def read(call: Invocation) -> JobOptions:
         output_dir=call.flags.output_dir,
         output_sync=call.flags.output_sync,
         max_wait_seconds=_duration(call, "max_wait"),
-        proxy=job_proxy.chosen(call) or None,
+        proxy=encryption.chosen_mapping(call) or None,
     )
 
 

@@ -10,7 +10,7 @@ from absl import flags
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client
 from bastion.cli.jobs import code as job_code
-from bastion.cli.jobs import encryption as job_proxy
+from bastion.cli.jobs import encryption
 from bastion.cli.jobs.command_line import still_masked
 from bastion.cli.jobs.submitted import check_quota, define_check, report_submitted, wait_for_submitted
 from bastion.cli.output import plain
@@ -46,7 +46,7 @@ def _run(call: Invocation) -> int:
             "with bastion launch --dry_run --show_secrets"
         )
     if spec.runner is not None:
-        job_proxy.check_place(spec.runner.proxy, root)
+        encryption.check_place(spec.runner.proxy, root)
     client, target = open_client(call, start=True)
     check_quota(call, client, spec)
     job_code.ensure_stored(call, client, spec.code_asset_path, spec_file="" if path == "-" else path)

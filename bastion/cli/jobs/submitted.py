@@ -11,7 +11,7 @@ from bastion.cli.jobs.log_printer import LogPrinter
 from bastion.cli.jobs.waiting import next_steps, tell_end, wait_for
 from bastion.cli.output import emit_json, say
 from bastion.cli.target import Target
-from bastion.client import Client, Ended, Followed, JobInfo, Stage, Submitted
+from bastion.client import Client, Ended, FollowOptions, JobInfo, Stage, Submitted
 from bastion.core.bucket import keys
 from bastion.core.errors import Refused
 from bastion.core.model.job_spec import JobSpec
@@ -72,7 +72,7 @@ def wait_for_submitted(call: Invocation, client: Client, target: Target, submitt
         submitted.name,
         submitted.uid,
         generation=submitted.generation,
-        what=Followed(),
+        what=FollowOptions(),
         printer=LogPrinter(stdout_free=call.json),
     )
     if waited.ended is not None:

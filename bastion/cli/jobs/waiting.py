@@ -15,7 +15,7 @@ from bastion.client import (
     Client,
     Ended,
     Event,
-    Followed,
+    FollowOptions,
     Logged,
     Noted,
     Progressed,
@@ -51,7 +51,7 @@ def wait_for(
     uid: str,
     *,
     generation: int = 0,
-    what: Followed,
+    what: FollowOptions,
     printer: LogPrinter | None,
     hint: bool = True,
 ) -> Waited:

@@ -66,7 +66,7 @@ def _eta_line(estimate: Estimate, now: float) -> str:
         times = f"{soon} (p50 and p90)"
     else:
         times = f"{soon} (p50), {late} (p90)"
-    return f"  estimated start: {times}, unless jobs with precedence are submitted"
+    return f"  estimated start: {times}, unless jobs that go first are submitted"
 
 
 def _from_now(seconds: float) -> str:

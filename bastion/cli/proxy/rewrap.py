@@ -41,7 +41,7 @@ def _run(call: Invocation) -> int:
         print(f"{counts.done} {done}, {counts.current} already use the primary version")
         for count, what in (
             (counts.plaintext, "are plaintext; store them again through the proxy"),
-            (counts.changed, "changed meanwhile; run this command again"),
+            (counts.changed, "changed in the meantime; run this command again"),
             (counts.failed, "failed; see above"),
         ):
             if count:

@@ -11,7 +11,8 @@ from absl import flags
 from bastion.cli.command import Invocation
 from bastion.cli.connect import check_endpoint, open_client
 from bastion.cli.output import plain, say
-from bastion.cli.target import Target, config_path, read_config
+from bastion.cli.target import Target
+from bastion.cli.user_config import config_path, read_config
 from bastion.core.errors import Refused
 from bastion.wiring.roots import Root, open_root, parse_root
 

@@ -137,8 +137,8 @@ UPLOAD = Command(
         file is kept under project-quotas/former/ and can be uploaded again. A daemon applies the new file at its
         next poll, within seconds.
 
-        A file that would stop running jobs is refused with their names, unless --yes is given; likewise if no daemon
-        publishes what is running. When a project's share or the pool shrinks, jobs keep running until an owner
+        A file that would stop running jobs is refused with their names, unless --yes is given; so is any file if no
+        daemon publishes what is running. When a project's share or the pool shrinks, jobs keep running until an owner
         reclaims what they borrow. Exits with 64 if the file is not valid or is refused, also with --dry_run.""",
     examples=(
         "bastion quota upload quotas.config --dry_run",

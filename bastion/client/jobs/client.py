@@ -58,7 +58,8 @@ class Client(Lookup):
             meta = self.store.put(keys.active(name), content, generation=state.generation)
         except PreconditionFailed as error:
             raise Refused(
-                f"someone else changed the spec of {name!r} meanwhile; check it (bastion why {name}) and try again"
+                f"someone else changed the spec of {name!r} in the meantime; check it (bastion why {name}), then try "
+                "again"
             ) from error
         return Submitted(name=name, uid=state.uid, generation=meta.generation, update=True)
 

@@ -116,7 +116,7 @@ Event: TypeAlias = Progressed | StartedAttempt | Logged | Quiet | CaughtUp | Not
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Followed:
+class FollowOptions:
     """What to follow.
 
     Attributes:
@@ -136,10 +136,12 @@ class Followed:
     source: keys.LogSource = "worker"
 
 
-EVERYTHING = Followed()
+EVERYTHING = FollowOptions()
 
 
-def follow(client: Client, name: str, uid: str, *, generation: int = 0, what: Followed = EVERYTHING) -> Iterator[Event]:
+def follow(
+    client: Client, name: str, uid: str, *, generation: int = 0, what: FollowOptions = EVERYTHING
+) -> Iterator[Event]:
     """Follow the job of that name and uid until it has ended and all its output was given.
 
     Args:
@@ -187,7 +189,7 @@ class _Following:
         ended: The last event, once everything was given.
     """
 
-    def __init__(self, client: Client, name: str, uid: str, generation: int, what: Followed) -> None:
+    def __init__(self, client: Client, name: str, uid: str, generation: int, what: FollowOptions) -> None:
         self._client = client
         self._name = name
         self._uid = uid

@@ -244,7 +244,7 @@ class QuotaClient:
             meta = self._store.put(keys.PROJECT_QUOTAS, data, generation=present.generation)
         except PreconditionFailed as error:
             raise Refused(
-                f"someone else changed {self.url} meanwhile, so nothing was replaced: "
+                f"someone else changed {self.url} in the meantime, so nothing was replaced: "
                 "run the command again to see the difference"
             ) from error
         return Replaced(generation=meta.generation, former=former)

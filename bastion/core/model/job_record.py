@@ -241,7 +241,7 @@ class JobRecord(_Part):
 
 
 def read(data: bytes, *, name: str) -> JobRecord | Status:
-    """Read a state of the present or the former format. A state without our record gives only its status.
+    """Read a state of this format or the one before. Of a state without our record, return only the status.
 
     Raises InvalidDocument if it is neither.
     """

@@ -197,7 +197,7 @@ def restart_is_late(plan: RunPlan, view: RunView, now: float) -> bool:
 
 
 def stopped(plan: RunPlan, view: RunView) -> bool:
-    """Whether nothing of the run can be alive, now or later.
+    """Whether no process of the run is alive, or can start later.
 
     The gate is closed, or the hosts have an order to stop, *and after that* the gang is confirmed gone. The order
     matters: a creation thought lost may still happen, and its hosts must then find the older order to stop.

@@ -1,7 +1,7 @@
 """The scheduler's jobs, read from the published status, for what-if questions outside the daemon.
 
 The status lacks jobs with an unreadable state (an alarm names them), backoffs, and the claimants of stopping jobs.
-The latter do not matter for evictions: units being freed count as free later in any case.
+Claimants do not matter for evictions: units being freed count as free later in any case.
 """
 
 from __future__ import annotations

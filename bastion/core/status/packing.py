@@ -179,7 +179,7 @@ def _micros(seconds: float) -> int:
 
 
 def _seconds(instant: int | str) -> float | str:
-    """The former version wrote an instant as text where its microseconds did not convert back."""
+    """Return seconds. Earlier versions wrote an instant as text if its microseconds did not convert back."""
     return instant if isinstance(instant, str) else instant / 1e6
 
 

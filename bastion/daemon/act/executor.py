@@ -15,10 +15,10 @@ from bastion.core.bucket import keys
 from bastion.core.bucket.protocol import Claim
 from bastion.core.errors import (
     BastionError,
+    GangExists,
     InvalidDocument,
     PreconditionFailed,
     ProvisionerRefused,
-    SliceExists,
     Stockout,
     StoreError,
     StoreUnavailable,
@@ -314,7 +314,7 @@ class Executor:
         self._views.creation_failures.pop(name, None)
         try:
             provisioner.create(effect.request)
-        except SliceExists:
+        except GangExists:
             # With our token: an earlier request landed. Otherwise the next tick sees the foreign token.
             return
         except (Stockout, ProvisionerRefused) as error:

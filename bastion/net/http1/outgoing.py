@@ -135,7 +135,7 @@ class Outgoing:
                 self._connection.sendall(data)
                 sent = len(data)
             if not sent:
-                raise BodyFailed(f"the file ends {left} bytes before what was promised of it")
+                raise BodyFailed(f"the file ends {left} bytes before the announced end")
             start += sent
             left -= sent
 
@@ -156,7 +156,7 @@ def _read(piece: FileSlice, start: int, length: int) -> bytes:
     except OSError as error:
         raise BodyFailed(f"the file cannot be read: {error}") from error
     if len(data) < length:
-        raise BodyFailed(f"the file ends {length - len(data)} bytes before what was promised of it")
+        raise BodyFailed(f"the file ends {length - len(data)} bytes before the announced end")
     return data
 
 

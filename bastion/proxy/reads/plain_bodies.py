@@ -36,7 +36,9 @@ class PlainBody:
         memory: MemoryBudget | None = None,
         on_end: Callable[[], None] | None = None,
     ) -> None:
-        """Args:
+        """Read and authenticate the first segment.
+
+        Args:
             answer: Its body is the sealed bytes of `wanted`.
             length: Plaintext bytes of the range.
             plain: Plaintext bytes of the object.
@@ -113,5 +115,5 @@ class PlainBody:
 
     def _without_header(self, segment: memoryview) -> memoryview:
         if segment[:HEADER_BYTES] != self._sealing.header:
-            raise SealBroken("the object's content does not match its metadata; somebody replaced one of them")
+            raise SealBroken("the object's content does not match its metadata; someone replaced one of them")
         return segment[HEADER_BYTES:]

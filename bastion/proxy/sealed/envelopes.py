@@ -53,9 +53,11 @@ class Envelopes:
         random: Callable[[int], bytes] = os.urandom,
         trusted: Collection[str] | None = None,
     ) -> None:
-        """Args:
-        random: Returns that many random bytes.
-        trusted: Names of the allowed keys; None: any that `kms` can use.
+        """Make envelopes with the keys of a key service.
+
+        Args:
+            random: Returns that many random bytes.
+            trusted: Names of the allowed keys; None: any that `kms` can use.
         """
         self._kms = kms
         self._random = random
@@ -89,7 +91,7 @@ class Envelopes:
         if len(key) != KEY_BYTES:
             raise EnvelopeBroken(
                 f"the key of {name!r} in {bucket} belongs to another object, or was changed; the object was moved or "
-                "replaced in the bucket by somebody without the key"
+                "replaced in the bucket by someone without the key"
             )
         return key
 
@@ -154,7 +156,7 @@ class Envelopes:
             (kek, version, data), lambda: self._kms.unwrap(kek, version, data, associated=SESSION_CONTEXT)
         )
         if len(key) != KEY_BYTES:
-            raise EnvelopeBroken(f"{kek} did not wrap a session key; somebody changed the metadata")
+            raise EnvelopeBroken(f"{kek} did not wrap a session key; someone changed the metadata")
         return key
 
     def _check_trusted(self, kek: str) -> None:

@@ -33,10 +33,12 @@ _OBJECT_MAX_BYTES = 5 << 40
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description:
-    """Attributes:
-    document: The resource for the service, without our metadata, checksums and content encoding.
-    content_encoding: Of the plaintext.
-    declared: The checksums that the plaintext must have.
+    """What a client said about an upload.
+
+    Attributes:
+        document: The resource for the service, without our metadata, checksums and content encoding.
+        content_encoding: Of the plaintext.
+        declared: The checksums that the plaintext must have.
     """
 
     name: str

@@ -11,7 +11,7 @@ import pytest
 
 from bastion import processes
 from bastion.adapters.bastion_host import MARKER, BastionHostProvisioner, _Gang
-from bastion.core.errors import ProvisionerRefused, ProvisionerUnavailable, SliceExists, Stockout
+from bastion.core.errors import GangExists, ProvisionerRefused, ProvisionerUnavailable, Stockout
 from bastion.core.model.gangs import GangRef, GangRequest, GangState
 from bastion.processes import ProcessId
 from tests.support.waiting import until
@@ -91,7 +91,7 @@ def test_a_daemon_that_starts_anew_finds_its_agents(place: Place):
     place.create()
     again = place.another()
     assert [status.state for status in again.list()] == [GangState.READY]
-    with pytest.raises(SliceExists):
+    with pytest.raises(GangExists):
         again.create(request("b-aaaaaaaaaa-1"))
     process = place.process()
     again.delete(GangRef(name="b-aaaaaaaaaa-1"))

@@ -30,7 +30,7 @@ def test_a_command_that_fills_the_disk_ends_as_the_users_failure_and_its_files_g
     assert (report.phase, report.error) == (HostPhase.FAILED, host_errors.DISK_LIMIT)
     assert report.exit_code == 143
     assert report.message == (
-        "no space left on device: 0 B of 200 MiB are free, and this job's files use the most, 30.0 MiB"
+        "no space left on device: 0 B of 200 MiB is free, and this job's files use the most, 30.0 MiB"
     )
     assert "stdout F written" in stage.log()
     until(lambda: not list(state.folder.rglob("data")))

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from bastion.client import Client, Ended, Followed, Logged, Noted, StartedAttempt, follow
+from bastion.client import Client, Ended, FollowOptions, Logged, Noted, StartedAttempt, follow
 from bastion.client.concurrently import concurrently
 from bastion.client.jobs import overview as client_requests
 from bastion.client.logs import reader as log_requests
@@ -117,13 +117,13 @@ class Scene:
     def client(self) -> Client:
         return Client(self.counting, RemoteRoot(), self)
 
-    def follow(self, *, after: float = 0.0, seconds: float = FOR_EVER, what: Followed | None = None) -> int:
+    def follow(self, *, after: float = 0.0, seconds: float = FOR_EVER, what: FollowOptions | None = None) -> int:
         """Follows the job to its end, or for `after` + `seconds`; returns the requests after the first `after`."""
         self._count_from = self.now() + after if after else float("inf")
         self._stop_at = self.now() + after + seconds
         self._before = self.counting.requests
         try:
-            for event in follow(self.client(), "job", self.uid, what=what or Followed()):
+            for event in follow(self.client(), "job", self.uid, what=what or FollowOptions()):
                 match event:
                     case Logged(pieces=pieces):
                         self.shown += [(self.now(), piece.worker, piece.text.decode()) for piece in pieces]
@@ -185,7 +185,7 @@ def test_an_idle_follower_of_a_waiting_job_asks_once_in_two_seconds() -> None:
     scene.cluster.settle(5)
     assert scene.cluster.status("job") == "PENDING"
     assert 125 <= scene.follow(after=20, seconds=300) <= 150
-    assert 125 <= scene.follow(after=20, seconds=300, what=Followed(logs=False)) <= 150
+    assert 125 <= scene.follow(after=20, seconds=300, what=FollowOptions(logs=False)) <= 150
 
 
 def test_a_follower_of_a_job_that_no_daemon_reads_asks_once_in_two_seconds_and_says_so() -> None:
@@ -202,7 +202,7 @@ def test_one_worker_alone_is_followed_by_single_reads() -> None:
     scene = Scene(64).start()
     for number in range(6400):
         scene.write(number % 64, str(number))
-    assert 250 <= scene.follow(after=60, seconds=600, what=Followed(worker=7)) <= 300
+    assert 250 <= scene.follow(after=60, seconds=600, what=FollowOptions(worker=7)) <= 300
     assert scene.texts() == [str(number) for number in range(7, 6400, 64)]
 
 

@@ -76,7 +76,7 @@ def test_on_a_full_disk_the_job_with_the_most_files_is_told_and_named(machine: M
     assert 30 * MIB <= notice.held < 31 * MIB
     (alarm,) = watch.alarms()
     assert "job big was told to end" in alarm
-    assert "no space left on device: 0 B of 200 MiB are free" in alarm
+    assert "no space left on device: 0 B of 200 MiB is free" in alarm
     assert "30.0 MiB" in alarm
 
 

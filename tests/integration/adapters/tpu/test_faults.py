@@ -10,7 +10,7 @@ import pytest
 from google.cloud import tpu_v2
 
 from bastion.adapters.tpu.provisioner import CloudTpuProvisioner
-from bastion.core.errors import ProvisionerError, ProvisionerRefused, SliceExists, Stockout
+from bastion.core.errors import GangExists, ProvisionerError, ProvisionerRefused, Stockout
 from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangState, GangStatus, Place
 from bastion.emulators.tpu.fault_plan import FaultPlan
 from bastion.emulators.tpu.messages import new_node
@@ -71,7 +71,7 @@ class Gang:
             return
         try:
             client.create(self.request)
-        except SliceExists:
+        except GangExists:
             pass  # an earlier request landed
         except (Stockout, ProvisionerRefused) as error:
             self.problems.append(str(error))

@@ -19,10 +19,10 @@ from google.longrunning import operations_pb2
 from bastion.adapters.tpu import creations
 from bastion.adapters.tpu.provisioner import CloudTpuProvisioner, CloudTpuSettings
 from bastion.core.errors import (
+    GangExists,
     ProvisionerError,
     ProvisionerRefused,
     ProvisionerUnavailable,
-    SliceExists,
     Stockout,
 )
 from bastion.core.model.gangs import GangRef, GangState, Place
@@ -129,7 +129,7 @@ def test_another_bastions_nodes_are_not_listed_not_known_and_not_deleted(connect
     assert (status.run, status.token) == ("", "")
     with pytest.raises(ProvisionerRefused, match="is not this bastion's"):
         ours.delete(REF)
-    with pytest.raises(SliceExists):
+    with pytest.raises(GangExists):
         ours.create(REQUEST)
     assert [s.ref.name for s in theirs.list()] == ["b-aaaaaaaaaa-1"]
     assert theirs.get(REF).state is not GangState.DELETING
@@ -228,7 +228,7 @@ def test_a_write_is_never_repeated(api: ScriptedApi, scripted: CloudTpuProvision
         (grpc.StatusCode.INVALID_ARGUMENT, "invalid AcceleratorType", ProvisionerRefused, "invalid AcceleratorType"),
         (grpc.StatusCode.FAILED_PRECONDITION, "no such network", ProvisionerRefused, "no such network"),
         (grpc.StatusCode.NOT_FOUND, "network 'nett' was not found", ProvisionerRefused, "correct network"),
-        (grpc.StatusCode.ALREADY_EXISTS, "already exists", SliceExists, "already exists"),
+        (grpc.StatusCode.ALREADY_EXISTS, "already exists", GangExists, "already exists"),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "Quota limit 'X' has been exceeded. Limit: 64 in region", Stockout, "'X'"),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "Quota limit 'X' exceeded. Limit: 0 in region", ProvisionerRefused, "'X'"),
         (grpc.StatusCode.DEADLINE_EXCEEDED, "slow", ProvisionerUnavailable, "slow"),

@@ -11,7 +11,7 @@ import pytest
 from google.cloud import tpu_v2
 
 from bastion.adapters.tpu.provisioner import CloudTpuProvisioner
-from bastion.core.errors import ProvisionerRefused, ProvisionerUnavailable, SliceExists, Stockout
+from bastion.core.errors import GangExists, ProvisionerRefused, ProvisionerUnavailable, Stockout
 from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangState, Place
 from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 from tests.support.cloud_tpu_api import (
@@ -116,7 +116,7 @@ def test_several_slices_on_demand_are_one_queued_resource_without_a_tier(
 @pytest.mark.parametrize(
     ("code", "words", "kind"),
     [
-        (grpc.StatusCode.ALREADY_EXISTS, "already exists", SliceExists),
+        (grpc.StatusCode.ALREADY_EXISTS, "already exists", GangExists),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "Quota limit 'X' has been exceeded. Limit: 64 in region", Stockout),
         (grpc.StatusCode.RESOURCE_EXHAUSTED, "Quota limit 'X' exceeded. Limit: 0 in region", ProvisionerRefused),
         (
@@ -419,7 +419,7 @@ def test_a_request_whose_reply_was_lost_is_found_by_its_token(emulated) -> None:
     emulator.fleet.faults.lose_replies("CreateQueuedResource")
     with pytest.raises(ProvisionerUnavailable):
         client.create(SPOT)
-    with pytest.raises(SliceExists):
+    with pytest.raises(GangExists):
         client.create(SPOT)
     assert [status.token for status in client.list()] == ["a-run-token"]
     assert client.failure(REF) is None

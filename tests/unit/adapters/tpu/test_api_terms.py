@@ -8,7 +8,7 @@ import pytest
 from google.cloud import tpu_v2
 
 from bastion.adapters.tpu.api_terms import creation_failure, label_value, slice_state, status_message
-from bastion.core.errors import ProvisionerError, ProvisionerRefused, SliceExists, Stockout
+from bastion.core.errors import GangExists, ProvisionerError, ProvisionerRefused, Stockout
 from bastion.core.model.gangs import GangState
 
 
@@ -55,7 +55,7 @@ def test_a_symptom_of_a_later_version_of_the_api_is_told_by_its_number() -> None
         (3, "reservation for request queue x", ProvisionerRefused),
         (3, "update is not supported while in state PREEMPTED", ProvisionerError),
         (7, "Permission 'tpu.nodes.create' denied", ProvisionerRefused),
-        (6, "already exists", SliceExists),
+        (6, "already exists", GangExists),
         (1, "cancelled", ProvisionerError),
         (99, "what is this", ProvisionerError),
     ],

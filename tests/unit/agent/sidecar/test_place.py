@@ -116,7 +116,7 @@ def test_an_endpoint_in_place_of_the_cloud_lies_behind_the_proxy_and_not_beside_
     found = build(base=base, env={"STORAGE_EMULATOR_HOST": "http://other"})
     assert {"STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL"} & set(found.variables) == set()
     (note,) = found.notes
-    assert "STORAGE_EMULATOR_HOST, TENSORSTORE_GCS_HTTP_URL removed because they bypass" in note
+    assert "removed STORAGE_EMULATOR_HOST, TENSORSTORE_GCS_HTTP_URL: they bypass" in note
 
 
 def proxy(base: dict[str, str], env: dict[str, str]) -> dict[str, str]:
@@ -175,7 +175,7 @@ def test_gcsfs_asks_an_endpoint_in_place_of_the_cloud_nothing_over_grpc_either(
 def test_no_variable_leads_a_client_to_another_endpoint(name: str) -> None:
     found = build(env={name: "https://storage.example"})
     assert name not in found.variables
-    assert found.notes == (f"{name} removed because they bypass the storage proxy",)
+    assert found.notes == (f"removed {name}: they bypass the storage proxy",)
 
 
 @pytest.mark.parametrize("given", ["{", "[]", '{"session_kwargs": 1}'])

@@ -14,7 +14,7 @@ from bastion.client import (
     Client,
     Ended,
     Event,
-    Followed,
+    FollowOptions,
     Logged,
     LogPiece,
     Noted,
@@ -128,7 +128,7 @@ def test_what_earlier_attempts_wrote_is_shown_while_the_job_waits_for_another_on
         cluster.slices.lose(node.ref.name)
     cluster.run_until(lambda: (record := cluster.record("job")) and record.attempt is None)
     events: list[Event] = []
-    for event in follow(client_of(cluster), "job", submitted, what=Followed(tail=3)):
+    for event in follow(client_of(cluster), "job", submitted, what=FollowOptions(tail=3)):
         events.append(event)
         if isinstance(event, CaughtUp):
             break
