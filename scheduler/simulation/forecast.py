@@ -1,6 +1,6 @@
 """When waiting jobs start: the scheduler run forward many times with durations drawn at random.
 
-Assumes that nothing is submitted, canceled or changed, and that no node is lost. A job of unknown duration runs
+Assumes that nothing is submitted, cancelled or changed, and that no node is lost. A job of unknown duration runs
 forever; what it blocks is "unknown". The same arguments and draws give the same answer.
 
 Cost: about 210 decisions per draw over 30 days, logarithmic in the time (`_affordable_at`). A draw with more changes

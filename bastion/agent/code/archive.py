@@ -149,7 +149,7 @@ class _Unpacking:
 
     def _note(self, path: str, entry_type: str) -> None:
         if not path or path in self._types:
-            raise bundles.UnsafePath("comes twice")
+            raise bundles.UnsafePath("appears twice")
         self._make_folders(path)
         self._add(path, entry_type)
 
@@ -161,7 +161,7 @@ class _Unpacking:
                 self._add(above, "folder")
                 (self._folder / above).mkdir()
             elif entry_type != "folder":
-                raise bundles.UnsafePath(f"lies below {above[:200]!r}, which is a {entry_type}")
+                raise bundles.UnsafePath(f"is below {above[:200]!r}, which is a {entry_type}")
 
     def _add(self, path: str, entry_type: str) -> None:
         if len(self._types) > limits.BUNDLE_ENTRIES_MAX:

@@ -26,7 +26,7 @@ def _define(values: flags.FlagValues) -> None:
 
 def _run(call: Invocation) -> int:
     if call.flags.raw and call.json:
-        raise Refused("--raw and --output=json exclude each other; use only one")
+        raise Refused("--raw and --output=json are mutually exclusive; use only one")
     quota_client, suffix = quota_root.open_quota_client(call)
     present, reported = quota_client.present(), quota_client.in_force()
     shown = present

@@ -31,7 +31,7 @@ class NoSuchObject(StorageError):
 
 
 class NoSuchUpload(StorageError):
-    """404 or 410: the resumable session is unknown, canceled, or finished and forgotten."""
+    """404 or 410: the resumable session is unknown, cancelled, or finished and forgotten."""
 
 
 class ConditionFailed(StorageError):

@@ -106,7 +106,7 @@ class Uploads:
         return f"{token}~{bucket}"
 
     def find(self, upload_id: str) -> Upload:
-        """Find an upload. Raises NoSuchUpload if it is unknown, canceled, or older than a week."""
+        """Find an upload. Raises NoSuchUpload if it is unknown, cancelled, or older than a week."""
         token, _, bucket = upload_id.partition("~")
         unknown = NoSuchUpload(f"there is no upload {upload_id[:80]!r}; start a new one")
         if not _TOKEN.fullmatch(token):
@@ -161,7 +161,7 @@ class Upload:
 
     @property
     def persisted(self) -> int:
-        """Bytes that need not be sent again. Raises NoSuchUpload if canceled."""
+        """Bytes that need not be sent again. Raises NoSuchUpload if cancelled."""
         size = self._data_size()
         return self._ending_on_disk().size if size is None else size
 
@@ -208,7 +208,7 @@ class Upload:
             InvalidRequest: The number of bytes is not the announced one.
             ChecksumMismatch: They do not match the declared checksums.
             ConditionFailed: A precondition does not hold.
-            NoSuchUpload: The upload was canceled meanwhile.
+            NoSuchUpload: The upload was cancelled meanwhile.
         """
         try:
             with self._data() as data:

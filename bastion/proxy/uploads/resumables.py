@@ -29,7 +29,7 @@ _UPLOADS_IN_MEMORY = 256
 
 
 class Spoiled(Refusal):
-    """The upload cannot continue; it is canceled."""
+    """The upload cannot continue; it is cancelled."""
 
 
 class Session:
@@ -87,7 +87,7 @@ class Session:
                 410,
                 "gone",
                 "The upload sends other bytes than before in the same place, which must not be encrypted under the "
-                "same key; it was canceled; start a new upload.",
+                "same key; it was cancelled; start a new upload.",
             )
         return sealed
 

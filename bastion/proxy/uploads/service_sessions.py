@@ -116,7 +116,7 @@ def cancel(call: Call, target: str) -> None:
     try:
         call.ask(method="DELETE", target=target, headers=identity_headers(call)).close()
     except UpstreamUnavailable:
-        _log.warning("an upload to %s could not be canceled; the service will drop it", call.route.bucket)
+        _log.warning("an upload to %s could not be cancelled; the service will drop it", call.route.bucket)
 
 
 def accepted(answer: Answer) -> Json:

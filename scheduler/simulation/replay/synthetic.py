@@ -51,7 +51,7 @@ class SyntheticLoad:
         return Snapshot(policy=self._policy, jobs=(*self._jobs.values(),))
 
     def step(self, plan: Plan, *, changes: int) -> None:
-        """Apply the plan; `changes` jobs each come, end and are canceled; a tick passes. Evicted jobs wait again."""
+        """Apply the plan; `changes` jobs each come, end and are cancelled; a tick passes. Evicted jobs wait again."""
         for decision in plan.acting:
             if decision.verdict is Verdict.START:
                 self._run(self._jobs[decision.name])

@@ -95,7 +95,7 @@ def test_checkpoints_become_known_on_request_and_never_of_an_ended_job() -> None
     assert simulator.jobs == {}
 
 
-def test_a_canceled_job_is_gone_for_good() -> None:
+def test_a_cancelled_job_is_gone_for_good() -> None:
     waiting = Simulator[SimulatedJob](0.0, [one()])
     waiting.advance(0.0)
     waiting.cancel("j")
