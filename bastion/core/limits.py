@@ -112,7 +112,7 @@ LOG_SEGMENT_READ_MAX_BYTES = 2 * LOG_SEGMENT_BACKLOG_BYTES
 LOG_SPOOL_MAX_BYTES = 1024 * 1024 * 1024
 # Size at which the daemon starts a new log; it also does so at midnight UTC.
 DAEMON_LOG_ROLL_BYTES = 16 * 1024 * 1024
-# Size of a daemon's log that is kept. Of a larger one, which somebody else wrote, the daemon keeps the end.
+# Size of a daemon's log that is kept. Of a larger one, which someone else wrote, the daemon keeps the end.
 DAEMON_LOG_READ_MAX_BYTES = 32 * 1024 * 1024
 
 # Size of a user's packed code; each host reads it as a whole.

@@ -102,7 +102,7 @@ def open_folder(parent: int, names: Sequence[str], *, create: bool = False, sync
     """Open the folder `names` below an open folder without following links; the caller closes it.
 
     `names` may be empty: the parent itself. `create` makes missing folders, and `sync` makes them durable. Raises
-    OSError: one of `ABSENT` if missing; with `create`, ENOENT if somebody removed it meanwhile.
+    OSError: one of `ABSENT` if missing; with `create`, ENOENT if someone removed it meanwhile.
     """
     if not names:
         return os.dup(parent)
@@ -229,7 +229,7 @@ def append_all(file: int, data: bytes, size: int) -> None:
     try:
         write_all(file, data)
     except OSError:
-        # No space. Truncate our part, unless somebody has appended since.
+        # No space. Truncate our part, unless someone has appended since.
         if os.fstat(file).st_size <= size + len(data):
             os.ftruncate(file, size)
         raise

@@ -39,7 +39,7 @@ class HighWaterMark:
 
 @contextlib.contextmanager
 def locked(objects: int, name: str, *, path: str, timeout_seconds: float) -> Iterator[HighWaterMark]:
-    """Hold the lock file `name`; raises StoreUnavailable if somebody else holds it for `timeout_seconds`.
+    """Hold the lock file `name`; raises StoreUnavailable if someone else holds it for `timeout_seconds`.
 
     `objects` is the hidden folder, open; `path` is its name for messages. Holders need milliseconds; a stopped one may
     hold it forever.

@@ -120,7 +120,7 @@ def fill(root: int, objects: int, key: str, content: Temporary, present: Place |
     if stays_hidden or not _fill_natural(root, key, content, sync=sync):
         _fill_hidden(objects, key, content, sync=sync)
     elif present is not None:
-        # A hidden object from before somebody copied a file to the natural path.
+        # A hidden object from before someone copied a file to the natural path.
         _empty_hidden(objects, key)
 
 

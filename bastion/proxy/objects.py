@@ -89,7 +89,7 @@ class Known:
             lower = field_name.lower()
             if lower.startswith(_META):
                 if lower in metadata:
-                    raise EnvelopeBroken(f"the metadata has {lower} twice; somebody changed it")
+                    raise EnvelopeBroken(f"the metadata has {lower} twice; someone changed it")
                 metadata[lower] = value
         return cls._of(
             bucket=bucket,
@@ -197,7 +197,7 @@ class KnownObjects:
         size = None if known.opened is None else known.opened.size
         if size not in (None, known.plain_bytes):
             raise EnvelopeBroken(
-                f"{known.name!r} in {known.bucket} has {known.plain_bytes} bytes, and {size} were stored: somebody "
+                f"{known.name!r} in {known.bucket} has {known.plain_bytes} bytes, and {size} were stored: someone "
                 "without the key truncated or replaced it"
             )
         return known

@@ -176,7 +176,7 @@ def _is_certain(ref: GangRef, queued: QueuedStatus | None, nodes: Mapping[str, N
 
 
 def _raw_state(ref: GangRef, queued: QueuedStatus | None, nodes: Mapping[str, NodeStatus]) -> GangState:
-    """Return a gang's state from its parts. If somebody deletes a node, the gang is lost until all of it is going."""
+    """Return a gang's state from its parts. If someone deletes a node, the gang is lost until all of it is going."""
     if queued is not None and queued.state in _BY_QUEUE:
         return queued.state
     states = {node.state for node in nodes.values()}

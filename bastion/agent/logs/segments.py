@@ -95,7 +95,7 @@ class RawLog:
             if self._has_landed(meta, raw):
                 return
             self._generation, self._size = (0, 0) if meta is None else (meta.generation, meta.size)
-        # Only a new look shows whether a failed append took effect, or somebody else's did.
+        # Only a new look shows whether a failed append took effect, or someone else's did.
         generation, self._generation = self._generation, None
         self._doubt = (self._size, raw)
         meta = self._store.append(self._key, raw, generation=generation)

@@ -113,5 +113,5 @@ class PlainBody:
 
     def _without_header(self, segment: memoryview) -> memoryview:
         if segment[:HEADER_BYTES] != self._sealing.header:
-            raise SealBroken("the object's content does not match its metadata; somebody replaced one of them")
+            raise SealBroken("the object's content does not match its metadata; someone replaced one of them")
         return segment[HEADER_BYTES:]

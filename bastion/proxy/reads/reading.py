@@ -161,7 +161,7 @@ def check_plaintext(call: Call, known: Known) -> None:
             403,
             "forbidden",
             f"{known.name!r} in {known.bucket} is not encrypted, but must be: it was stored without the "
-            f"proxy, and anybody may have written it. Set {ALLOW_PLAINTEXT}=true to read it anyway.",
+            f"proxy, and anyone may have written it. Set {ALLOW_PLAINTEXT}=true to read it anyway.",
             code="AccessDenied",
         )
 

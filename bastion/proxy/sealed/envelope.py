@@ -88,14 +88,14 @@ class Envelope:
         for name, value in metadata.items():
             if is_ours(name):
                 if name.lower() in ours:
-                    raise EnvelopeBroken(f"the metadata has {name.lower()} twice; somebody changed it")
+                    raise EnvelopeBroken(f"the metadata has {name.lower()} twice; someone changed it")
                 ours[name.lower()] = value
         if not ours:
             return None
         if ours.get(_VERSION) != str(VERSION):
             raise EnvelopeBroken(
                 f"the metadata has no {_VERSION} that this program knows (it knows {VERSION}); a newer one wrote the "
-                "object, or somebody changed its metadata"
+                "object, or someone changed its metadata"
             )
         envelope = cls(
             kek=ours.get(_KEK, ""),

@@ -89,7 +89,7 @@ class Envelopes:
         if len(key) != KEY_BYTES:
             raise EnvelopeBroken(
                 f"the key of {name!r} in {bucket} belongs to another object, or was changed; the object was moved or "
-                "replaced in the bucket by somebody without the key"
+                "replaced in the bucket by someone without the key"
             )
         return key
 
@@ -154,7 +154,7 @@ class Envelopes:
             (kek, version, data), lambda: self._kms.unwrap(kek, version, data, associated=SESSION_CONTEXT)
         )
         if len(key) != KEY_BYTES:
-            raise EnvelopeBroken(f"{kek} did not wrap a session key; somebody changed the metadata")
+            raise EnvelopeBroken(f"{kek} did not wrap a session key; someone changed the metadata")
         return key
 
     def _check_trusted(self, kek: str) -> None:

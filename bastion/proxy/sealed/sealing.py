@@ -115,5 +115,5 @@ def _fits(index: int, plain: int, *, last: bool) -> bool:
 
 def _broken(index: int) -> SealBroken:
     return SealBroken(
-        f"segment {index} was changed: somebody without the key modified, truncated or recombined the object"
+        f"segment {index} was changed: someone without the key modified, truncated or recombined the object"
     )
