@@ -84,8 +84,10 @@ def be_daemon(folder: str, port: int) -> None:
             bastion_host=FakeProvisioner(ManualClock()),
         ),
         clock=SystemClock(),
-        settings=DaemonOptions(
-            world=Installation(root=f"{folder}/{BASTION}", bastion=BASTION, host_identity=identity, poll_seconds=1.0),
+        options=DaemonOptions(
+            installation=Installation(
+                root=f"{folder}/{BASTION}", bastion=BASTION, host_identity=identity, poll_seconds=1.0
+            ),
             owner="bench",
             process=str(processes.ProcessId.of(os.getpid())),
             tick_seconds=1.0,

@@ -1,6 +1,6 @@
 """The quota file: TOML bytes in, a validated `Policy` out. Pure: no I/O, clock, randomness or logging.
 
-The format is a contract: the ancestor's quota files keep their meaning. Ours adds tiers (a list of tables in
+The format is a contract: quota files of AXLearn's Bastion keep their meaning. Ours adds tiers (a list of tables in
 `total_resources`), regular expressions as members, and project rules.
 """
 

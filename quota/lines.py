@@ -1,7 +1,7 @@
 """The line of each key in a TOML text, which TOML parsers do not keep.
 
-Scans a text that a parser has accepted, so it relies on valid TOML. Where it cannot follow, it stops; an answer is then
-about an enclosing table or missing, never a wrong line.
+The scanner relies on valid TOML: a parser has accepted the text. Where it cannot follow the text, it stops. The answer
+is then the line of an enclosing table, or None, never a wrong line.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ import re2
 TEXT_MAX_CHARS = 128
 # The largest program of one pattern, in instructions of RE2: the longest id takes a few milliseconds at most.
 COST_MAX = 2_000
-# In Python's syntax a repetition up to n; RE2 takes it for plain text.
+# In Python's syntax this is a repetition up to n; RE2 reads it as plain text.
 _OPEN_REPEAT = re.compile(r"(?<!\\)(?:\\\\)*\{,")
 
 _OPTIONS = re2.Options()
@@ -62,5 +62,5 @@ class Matcher:
 
 
 def _reason(error: Exception) -> str:
-    words = error.args[0] if error.args else ""
-    return words.decode("utf-8", "replace") if isinstance(words, bytes) else "it is not valid Unicode"
+    detail = error.args[0] if error.args else ""
+    return detail.decode("utf-8", "replace") if isinstance(detail, bytes) else "it is not valid Unicode"

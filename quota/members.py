@@ -28,7 +28,7 @@ class UnsafePattern(ValueError):
 
 
 def check_pattern(pattern: str) -> int:
-    """The most steps that matching takes; 0 for a user id. Raises UnsafePattern."""
+    """Return the cost of a pattern in instructions; 0 for a user id. Raises UnsafePattern."""
     if not pattern:
         raise UnsafePattern("the pattern is empty; write a user id or delete it")
     if len(pattern) > PATTERN_MAX_CHARS:
@@ -40,7 +40,7 @@ def check_pattern(pattern: str) -> int:
 
 
 class Members:
-    """The members of one project; `cost` is the most steps that `has` takes."""
+    """The members of one project; `cost` bounds the work of `has`, in instructions."""
 
     __slots__ = ("_ids", "_matchers", "cost")
 

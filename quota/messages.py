@@ -29,6 +29,6 @@ class Guesses:
         return near[0] if near else None
 
     def question(self, word: str, known: Sequence[str]) -> str:
-        """A suffix for a message; empty if no known word is close."""
+        """Return a suffix for a message, `; did you mean ...?`; empty if no known word is close."""
         near = self.meant(word, known)
         return f"; did you mean {near}?" if near is not None else ""

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from quota.members import Members
 from quota.rules import DEFAULT_RULES, ProjectRules
 
-# Cached answers; more than users ever have jobs at once.
+# Cached answers: more than the users who have jobs at the same time.
 _REMEMBERED_MAX = 32_768
 
 

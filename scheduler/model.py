@@ -60,6 +60,7 @@ class Job:
         evicted_seconds: Total running time of its evicted attempts.
         promised: PENDING: an earlier pass evicted others for it and it has not started since. Bridges the pass in which
             no `evicted_for` names it any more. Safe to lose: another job may take the capacity.
+        evictions: How often it was evicted; `evicted_at` is the last time.
         hold: PENDING: why it must not start, for its owner; empty: it may.
         scaling: Elastic job: what it can use beyond `demand`.
         shrinking_for: RUNNING job that gives replicas back: the name of the job that gets the capacity.

@@ -6,9 +6,9 @@ Each step only adds to the decisions of the steps before:
 2. Promises: keep capacity ordered by earlier passes for its claimants, and start them once it is free.
 3. Owners: projects by what they hold, the least served first. A job within its project's entitlement starts on free
    capacity, or on capacity that is being freed; else extra replicas are taken back and borrowers evicted.
-4. Lending: give what is left to any job that fits, projects in the same order, except those with a promise of their
-   own. Inside a project smaller jobs may pass one that does not fit, unless the rules say `fifo`, or it is overdue and
-   has a higher priority.
+4. Lending: give what is left to any job that fits, small jobs first (`decide.lending`); a project that awaits capacity
+   does not borrow. Inside a project smaller jobs may pass one that does not fit, unless the rules say `fifo`, or it is
+   overdue and has a higher priority.
 5. Priorities: in projects with a minimum runtime, waiting jobs replace lower-priority ones within the share.
 6. Elastic jobs get what is left as extra replicas.
 7. Reasons for all waiting jobs, on demand.
@@ -30,17 +30,19 @@ from scheduler.decide.elastic import given_back, lend_replicas, reclaimable, tak
 from scheduler.decide.ledger import Ledger
 from scheduler.decide.lending import Borrower, first_borrower, held_back
 from scheduler.decide.memory import Remembered
+from scheduler.decide.project_queue import ProjectQueue, Request
 from scheduler.decide.recall import Recall
 from scheduler.decide.shares import Shares, Standing
 from scheduler.decide.totals import pool_usages, project_usages
 from scheduler.decide.user_order import UserOrder, order_across
 from scheduler.decide.victims import Victims
-from scheduler.decide.waiting_jobs import ProjectQueue, Request
 from scheduler.explain.waits import Explainer
 from scheduler.model import Decision, Job, Plan, ProjectUsage, Snapshot, Verdict
 
 
 class Pass:
+    """One pass; `plan` runs steps 1 to 6, and the plan computes step 7 when someone reads it."""
+
     def __init__(self, remembered: Remembered, snapshot: Snapshot, now: float) -> None:
         self._now = now
         self._snapshot = snapshot

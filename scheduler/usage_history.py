@@ -20,7 +20,7 @@ from scheduler.model import Job, JobStatus
 # Users kept per project; the least usage is dropped first.
 _USERS_MAX = 10_000
 # Unit-seconds; less counts as zero.
-_NOTHING_BELOW = 1.0
+_USED_MIN = 1.0
 # Half-lives after which the reference instant moves on, to keep the scale factors small.
 _REFERENCE_HALF_LIVES = 16.0
 
@@ -32,18 +32,18 @@ class _Project:
     # By user, unit-seconds as of `reference`.
     used: dict[str, float] = field(default_factory=dict)
 
-    def worth(self, now: float) -> float:
+    def decay(self, now: float) -> float:
         """The factor from the reference instant to `now`."""
         return math.pow(2.0, -(now - self.reference) / self.half_life)
 
     def add(self, user: str, units: int, start: float, now: float) -> None:
         seconds = -math.expm1(-(now - start) / self.half_life * math.log(2.0)) * self.half_life / math.log(2.0)
-        self.used[user] = self.used.get(user, 0.0) + units * seconds / self.worth(now)
+        self.used[user] = self.used.get(user, 0.0) + units * seconds / self.decay(now)
 
     def move(self, reference: float, half_life: float) -> None:
-        worth = self.worth(reference)
-        kept = sorted(((used * worth, user) for user, used in self.used.items()), reverse=True)[:_USERS_MAX]
-        self.used = {user: used for used, user in kept if used >= _NOTHING_BELOW}
+        decay = self.decay(reference)
+        kept = sorted(((used * decay, user) for user, used in self.used.items()), reverse=True)[:_USERS_MAX]
+        self.used = {user: used for used, user in kept if used >= _USED_MIN}
         self.reference, self.half_life = reference, half_life
 
 
@@ -117,8 +117,8 @@ class UsageHistory:
         return project
 
     def _usage(self, project: _Project, now: float) -> dict[str, float]:
-        worth = 1.0 if math.isinf(project.half_life) else project.worth(max(now, project.reference))
-        return {user: used * worth for user, used in project.used.items() if used * worth >= _NOTHING_BELOW}
+        decay = 1.0 if math.isinf(project.half_life) else project.decay(max(now, project.reference))
+        return {user: used * decay for user, used in project.used.items() if used * decay >= _USED_MIN}
 
 
 def _number(value: object) -> float | None:

@@ -171,7 +171,7 @@ class BucketLink:
             self._heartbeat_generation = None
             # Retry sooner than a whole period: after three missed ones the daemon declares this host lost.
             period = min(period, 5.0)
-            _log.warning("could not write the heartbeat: %s", error)
+            _log.warning("the heartbeat could not be written; retrying in %.1f s: %s", period, error)
         self._heartbeat_due = self._clock.monotonic() + jittered(period, self._rng)
 
     def _read_order(self) -> None:

@@ -1,4 +1,4 @@
-"""The address where the hosts of a job meet: on host 0 of slice 0, published in the claim."""
+"""The coordinator: the address on host 0 of slice 0 where the hosts of a job meet. The claim publishes it."""
 
 from __future__ import annotations
 

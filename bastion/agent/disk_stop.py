@@ -1,4 +1,4 @@
-"""Obey disk notices on a shared disk, and remove a job's files when they are no longer needed."""
+"""Stop a command that uses too much of a shared disk, and remove a job's files when nobody needs them any more."""
 
 from __future__ import annotations
 

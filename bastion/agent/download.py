@@ -30,10 +30,12 @@ class Download(ABC):
     def __init__(
         self, name: str, *, failure: Exception, expected: type[Exception], backoff: Backoff, on_done: Callable[[], None]
     ) -> None:
-        """Args:
-        name: What is downloaded, for log lines.
-        failure: The problem if the thread dies of an error that is not `expected`.
-        on_done: Called in the thread once `done` is true.
+        """Prepare the thread; `start` starts it.
+
+        Args:
+            name: What is downloaded, for log lines.
+            failure: The problem if the thread dies of an error that is not `expected`.
+            on_done: Called in the thread once `done` is true.
         """
         self._name = name
         self._expected = expected
@@ -48,7 +50,7 @@ class Download(ABC):
         self._thread.start()
 
     def cancel(self) -> None:
-        """Takes effect after the current piece."""
+        """Cancel after the current piece."""
         self._cancelled.set()
 
     @abstractmethod

@@ -22,7 +22,7 @@ from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed
 from bastion.ports import ObjectStore
 
 
-class Verdict(Enum):
+class GateVerdict(Enum):
     WAIT = "wait"
     OPEN = "open"
     REFUSED = "refused"
@@ -33,7 +33,7 @@ class Verdict(Enum):
 class Passage:
     """What the gate says now. `coordinator` is the claim's address if it is open."""
 
-    verdict: Verdict
+    verdict: GateVerdict
     message: str = ""
     coordinator: str = ""
 
@@ -50,16 +50,18 @@ class Gate:
         coordinator: Callable[[], str],
         reported_by_other_boot: bool,
     ) -> None:
-        """Args:
-        coordinator: Chooses the address to publish; called once, on host 0.
-        reported_by_other_boot: This host already reported in another boot. If the claim exists at the first look, the
-            command may have run here.
+        """Look at nothing yet.
+
+        Args:
+            coordinator: Chooses the address to publish; called once, on host 0.
+            reported_by_other_boot: Whether this host reported in another boot. If the claim then exists at the first
+                look, the command may have run here.
         """
         self._store = store
         self._identity = identity
         self._boot_id = boot_id
         self._coordinator = coordinator
-        self._suspicious = reported_by_other_boot
+        self._may_have_run = reported_by_other_boot
         self._key = keys.claim(identity.arguments.run)
         self._mine: Claim | None = None
 
@@ -68,10 +70,10 @@ class Gate:
         try:
             claim = self._create_or_read() if self._identity.host == 0 else self._read()
         except InvalidDocument as error:
-            return Passage(verdict=Verdict.REFUSED, message=f"the claim of this run is unreadable: {error}")
+            return Passage(verdict=GateVerdict.REFUSED, message=f"the claim of this run is unreadable: {error}")
         if claim is None:
-            self._suspicious = False
-            return Passage(verdict=Verdict.WAIT)
+            self._may_have_run = False
+            return Passage(verdict=GateVerdict.WAIT)
         return self._judge(claim)
 
     def _create_or_read(self) -> Claim | None:
@@ -86,7 +88,7 @@ class Gate:
             self._store.put(self._key, self._mine.to_bytes(), generation=0)
         except PreconditionFailed:
             return self._read()
-        self._suspicious = False
+        self._may_have_run = False
         return self._mine
 
     def _read(self) -> Claim | None:
@@ -97,13 +99,13 @@ class Gate:
 
     def _judge(self, claim: Claim) -> Passage:
         if claim.closed:
-            return Passage(verdict=Verdict.REFUSED, message=f"the gate is closed: {claim.closed}")
+            return Passage(verdict=GateVerdict.REFUSED, message=f"the gate is closed: {claim.closed}")
         if claim.token != self._identity.arguments.token:
-            return Passage(verdict=Verdict.REFUSED, message="the claim belongs to another attempt of the same name")
-        rebooted = claim.boot_id != self._boot_id if self._identity.host == 0 else self._suspicious
+            return Passage(verdict=GateVerdict.REFUSED, message="the claim belongs to another attempt of the same name")
+        rebooted = claim.boot_id != self._boot_id if self._identity.host == 0 else self._may_have_run
         if rebooted:
             return Passage(
-                verdict=Verdict.RESTARTED,
+                verdict=GateVerdict.RESTARTED,
                 message="the host rebooted after the attempt had begun; a try never runs twice",
             )
-        return Passage(verdict=Verdict.OPEN, coordinator=claim.address)
+        return Passage(verdict=GateVerdict.OPEN, coordinator=claim.address)

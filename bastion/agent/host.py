@@ -30,7 +30,7 @@ from bastion.agent.command.ending import may_be_followed
 from bastion.agent.command.one_try import SHUTDOWN_FLUSH_SECONDS, OneTry
 from bastion.agent.command.process import end_orphans
 from bastion.agent.environment import BOOT_ID, EMULATED_TPU, STATE_DIR
-from bastion.agent.gate import Gate, Passage, Verdict
+from bastion.agent.gate import Gate, GateVerdict, Passage
 from bastion.agent.host_parts import HostParts
 from bastion.agent.host_state import HostState
 from bastion.agent.identity import HostIdentity
@@ -77,10 +77,12 @@ class Host:
         proxy_program: Sequence[str] = sidecar.PROGRAM,
         proxy_times: SidecarTimes | None = None,
     ) -> None:
-        """Args:
-        notices: The cloud's notices about this VM, if it is one.
-        power_off: Ends the VM; the default depends on `environ`.
-        proxy_program: Runs beside the command if the order asks for a proxy.
+        """Make the agent's parts; `run` starts them.
+
+        Args:
+            notices: The cloud's notices about this VM, if it is one.
+            power_off: Ends the VM; the default depends on `environ`.
+            proxy_program: Runs beside the command if the order asks for a proxy.
         """
         arguments = identity.arguments
         wakeup = Wakeup()
@@ -157,7 +159,7 @@ class Host:
         try:
             if self._parts.idle is not None:
                 self._parts.idle.start()  # first: the bucket may never answer
-            earlier = self._until_stored(self._link.load_report)
+            earlier = self._until_answered(self._link.load_report)
             if self._reasons.shut_down:
                 return EXIT_INFRASTRUCTURE
             if earlier is not None and earlier.token != self._identity.arguments.token:
@@ -182,14 +184,14 @@ class Host:
             self._parts.idle.stop()
 
     def _run_tries(self, earlier: Report | None) -> int:
-        """Go from the report that an earlier agent left to the last report of this host; return the exit code."""
+        """Run tries until this host's last report is stored; return the exit code. `earlier`: an earlier agent's."""
         report = self._known_end(earlier)
         if report is None:
             kept = self._state.outcome()
             first = 1 if kept is None else kept.try_number
             report = self._try(first, booted_again=self._is_of_other_boot(earlier))
         while True:
-            if report != earlier and not self._settle(report):
+            if report != earlier and not self._store_report(report):
                 return EXIT_INFRASTRUCTURE
             self._state.mark_reported()
             number = self._next_try(report)
@@ -258,7 +260,7 @@ class Host:
         except OSError as error:
             return self._never_ran(HostPhase.FAILED, host_errors.HOST_FAILED, f"disk error on the host: {error}")
         if self._state.started:
-            self._until_stored(log.go_on)
+            self._until_answered(log.go_on)
         if self._parts.idle is not None:
             self._parts.idle.busy()
         ending = OneTry(self._parts, log, coordinator=passed.coordinator).run()
@@ -276,7 +278,7 @@ class Host:
         )
 
     def _wait_at(self, gate: Gate) -> Passage | Report:
-        """Wait until the try may run, or certainly never will."""
+        """Wait at the gate until the try may run, or until it is certain that it never will."""
         backoff = Backoff(self._rng)
         while True:
             delay = jittered(self._identity.arguments.poll_seconds, self._rng)
@@ -295,11 +297,11 @@ class Host:
                     delay = backoff.next()
                     _log.warning("the gate could not be read; retrying in %.1f s: %s", delay, error)
                 else:
-                    if passage.verdict is Verdict.OPEN:
+                    if passage.verdict is GateVerdict.OPEN:
                         return passage
-                    if passage.verdict is Verdict.REFUSED:
+                    if passage.verdict is GateVerdict.REFUSED:
                         return self._never_ran(HostPhase.REFUSED, host_errors.GATE_CLOSED, passage.message)
-                    if passage.verdict is Verdict.RESTARTED:
+                    if passage.verdict is GateVerdict.RESTARTED:
                         return self._never_ran(HostPhase.FAILED, host_errors.HOST_RESTARTED, passage.message)
             self._wakeup.wait(delay)
 
@@ -335,7 +337,7 @@ class Host:
             return
         if not gap and log.is_empty:
             return
-        self._until_stored(log.go_on)
+        self._until_answered(log.go_on)
         if gap:
             log.gap("the agent of this host was restarted")
         log.close()
@@ -346,7 +348,7 @@ class Host:
     def _store_rest_of_outputs(self) -> None:
         if not self._state.prepared:
             return
-        order = self._until_stored(lambda: host_outputs.order_of(self._parts))
+        order = self._until_answered(lambda: host_outputs.order_of(self._parts))
         folder = None if order is None else host_outputs.folder_of(self._parts, order)
         if folder is None or not folder.is_dir():
             return
@@ -391,7 +393,7 @@ class Host:
     def _never_ran(self, phase: HostPhase, error: str, message: str) -> Report:
         return self._reporter.make(phase, error=error, message=message, ended_at=self._clock.now())
 
-    def _settle(self, report: Report) -> bool:
+    def _store_report(self, report: Report) -> bool:
         """Publish the final report and wait until it is stored; give up only at shutdown."""
         self._link.publish(report)
         return self._wait(lambda: self._link.settled, at_most_seconds_if_shut_down=SHUTDOWN_REPORT_SECONDS)
@@ -407,8 +409,8 @@ class Host:
             self._wakeup.wait(_FOREVER if deadline is None else deadline - now)
         return True
 
-    def _until_stored(self, operation: Callable[[], T]) -> T | None:
-        """Retry a store operation until it succeeds; return None only at shutdown."""
+    def _until_answered(self, operation: Callable[[], T]) -> T | None:
+        """Retry a store operation until the bucket answers; return None only at shutdown."""
         backoff = Backoff(self._rng)
         while not self._reasons.shut_down:
             try:

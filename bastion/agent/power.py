@@ -1,4 +1,4 @@
-"""Power off a node that is idle while the daemon is dead: a dead daemon must not cost money.
+"""Power off a node that is idle while no daemon is alive: forgotten nodes cost money.
 
 Invariants:
 * Nothing is powered off while a command runs or is prepared, however long the daemon is dead.

@@ -90,7 +90,7 @@ class Watch:
             return None
         except StoreUnavailable as error:
             delay = self._backoff.next()
-            _log.warning("%s, again in %.1f s", error, delay)
+            _log.warning("%s; retrying in %.1f s", error, delay)
             return delay
         self._backoff.reset()
         found = self._meaning(value)

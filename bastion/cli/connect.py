@@ -42,11 +42,11 @@ def open_client(call: Invocation, *, start: bool = False) -> tuple[Client, Targe
     return Client(open_root(target.root.url), target.root, SystemClock()), target
 
 
-def tell_absence(client: Client, target: Target) -> bool:
+def warn_if_no_daemon(client: Client, target: Target) -> bool:
     """Warn if the lease shows that no daemon is running; return whether that is so."""
-    from bastion.client.daemon_health import DaemonPulse
+    from bastion.client.daemon_health import DaemonHealth
 
-    problem = DaemonPulse(client.store, client.clock, local=target.root.local).look()
+    problem = DaemonHealth(client.store, client.clock, local=target.root.local).look()
     if problem:
         say(f"bastion: {problem}; jobs do not start or end until one runs ({start_command(target)})")
     return bool(problem)

@@ -17,6 +17,7 @@ from bastion.cli import parsing
 from bastion.cli.output import plain, say
 from bastion.cli.registry import GROUPS
 from bastion.core.errors import EXIT_DETACHED, EXIT_REFUSED, BastionError
+from bastion.core.plain_text import plain_line
 from quota import QuotaFileError
 
 _EXIT_BROKEN_PIPE = 128 + 13
@@ -32,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(arguments)
         sys.stdout.flush()
     except BastionError as error:
-        say(f"bastion: {_one_line(error)}")
+        say(f"bastion: {plain_line(error)}")
         return error.exit_code
     except QuotaFileError as error:
         for problem in error.problems:
@@ -68,16 +69,12 @@ def _run(arguments: list[str]) -> int:
     if arguments[0] in GROUPS and asked and (len(arguments) < 2 or arguments[1].startswith("-")):
         print(help_text.of_group(arguments[0]), end="")
         return 0
-    entry, words = parsing.find(arguments)
+    entry, length = parsing.find(arguments)
     command = entry.load()
     if asked:
         print(help_text.of_command(entry.name, command), end="")
         return 0
-    return command.run(parsing.parse(entry.name, command, arguments[words:]))
-
-
-def _one_line(error: BaseException) -> str:
-    return plain(" ".join(str(error).split()))
+    return command.run(parsing.parse(entry.name, command, arguments[length:]))
 
 
 def _replace_closed_streams() -> None:

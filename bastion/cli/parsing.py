@@ -18,6 +18,7 @@ from bastion.cli.command import Command, Invocation
 from bastion.cli.output import plain
 from bastion.cli.registry import ENTRIES, GROUPS, Entry
 from bastion.core.errors import Refused
+from bastion.core.plain_text import plain_line
 
 _HELP = ("-h", "-help", "--help", "--helpshort", "--helpfull")
 # absl's own flags that read other arguments or ignore mistakes.
@@ -78,7 +79,7 @@ def parse(name: str, command: Command, arguments: Sequence[str]) -> Invocation:
     try:
         values([name, *split.assignments])
     except flags.Error as error:
-        raise Refused(f"{_one_line(error)}; see bastion {name} --help") from error
+        raise Refused(f"{plain_line(error)}; see bastion {name} --help") from error
     operands = tuple(split.operands)
     if not command.takes_command:
         operands, after = operands + (after or ()), None
@@ -160,7 +161,3 @@ def _check_operands(name: str, command: Command, operands: tuple[str, ...], afte
         raise Refused(f"{missing} is missing; {usage}")
     if "JOB" in command.usage and "" in operands:
         raise Refused(f"the JOB is empty; {usage}")
-
-
-def _one_line(error: Exception) -> str:
-    return plain(" ".join(str(error).split()))

@@ -1,15 +1,17 @@
-"""Tell from the lease whether a daemon is running.
+"""Watch the lease to tell whether a daemon is running.
 
-Compares no foreign timestamp with a local clock: it watches whether the lease changes. The death of a daemon on this
-machine is seen at once. In the cloud a changing lease is watched by its generation; it is read at the first look, and
-once when it stops changing (its owner may have released it).
+What counts is whether the lease changes; no timestamp of another machine is compared with a local clock. The death of a
+daemon on this machine is seen at once. In the cloud only the lease's generation is watched while it changes. The lease
+is read at the first look, and once when it stops changing (its owner may have released it).
 """
 
 from __future__ import annotations
 
-from bastion.core import documents, limits
+from bastion.core import limits
 from bastion.core.bucket import keys
-from bastion.core.errors import NotFound, ObjectTooLarge
+from bastion.core.errors import InvalidDocument, NotFound, ObjectTooLarge
+from bastion.core.model import lease
+from bastion.core.model.lease import LeaseDocument
 from bastion.ports import Clock, ObjectStore
 from bastion.processes import ProcessId, host_identity
 
@@ -18,7 +20,7 @@ _PATIENCE_LOCAL_SECONDS = 10.0
 _PATIENCE_REMOTE_SECONDS = 90.0
 
 
-class DaemonPulse:
+class DaemonHealth:
     """Watches the lease; call `look` at any rate."""
 
     def __init__(self, store: ObjectStore, clock: Clock, *, local: bool) -> None:
@@ -31,7 +33,7 @@ class DaemonPulse:
         self._problem = ""
         self._local = local
         # The lease as it was last read, with its generation.
-        self._lease: object = None
+        self._lease: LeaseDocument | None = None
         self._read_generation = -1
 
     def look(self) -> str:
@@ -64,16 +66,16 @@ class DaemonPulse:
         try:
             stored = self._store.get(keys.LEASE, max_bytes=limits.LEASE_MAX_BYTES)
             self._read_generation = stored.meta.generation
-            self._lease = documents.loads(stored.data)
-        except (NotFound, ObjectTooLarge, documents.DocumentError):
+            self._lease = lease.read(stored.data)
+        except (NotFound, ObjectTooLarge, InvalidDocument):
             return
 
-    def _explain(self, lease: object, now: float) -> str:
-        if isinstance(lease, dict):
-            if lease.get("released") is True:
+    def _explain(self, held: LeaseDocument | None, now: float) -> str:
+        if held is not None:
+            if held.released:
                 return "the daemon has ended"
-            process = ProcessId.parse(str(lease.get("process", "")))
-            here = self._local and lease.get("host_identity") == host_identity()
+            process = ProcessId.parse(held.process)
+            here = self._local and held.host_identity == host_identity()
             if here and process is not None and not process.alive:
                 return f"the daemon (process {process.pid}) has died"
         if now - self._since >= self._patience:

@@ -27,12 +27,12 @@ class Daemon(Tick):
             now = self._clock.monotonic()
             if report.jobs or not report.acted:
                 busy_at = now
-            idle = self._settings.idle_exit_seconds
+            idle = self._options.idle_exit_seconds
             if idle and now - busy_at >= idle:
                 self._notify(f"no job for {idle:.0f} s: exiting")
                 break
             moving = report.acted and (report.outcome.done > 0 or report.pressing)
-            self._pause(self._settings.busy_tick_seconds if moving else self._settings.tick_seconds, should_stop)
+            self._pause(self._options.busy_tick_seconds if moving else self._options.tick_seconds, should_stop)
         self.close()
 
     def _guarded_tick(self) -> TickReport:
@@ -41,7 +41,7 @@ class Daemon(Tick):
             return self.tick()
         except Exception as error:  # noqa: BLE001 - the last guard: nothing that others write may end the daemon
             what, trace = self._failed.note(error), traceback.format_exc()
-        self._look_whole = True
+        self._list_whole = True
         self._notify(f"a tick failed; continuing with the next one: {what}\n{trace}")
         self._log.say(f"a tick failed: {what}")
         with contextlib.suppress(StoreError):

@@ -10,39 +10,14 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
-
-from bastion.core import documents, limits
+from bastion.core import limits
 from bastion.core.bucket import keys
-from bastion.core.errors import NotFound, PreconditionFailed
-from bastion.daemon.steady_time import SteadyPoint, SteadyTime
+from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed
+from bastion.core.model import lease
+from bastion.core.model.lease import LeaseDocument
+from bastion.daemon.steady_time import SteadyTime
 from bastion.ports import Clock, ObjectStore
 from bastion.processes import UNKNOWN_BOOT, ProcessId
-
-_EPOCH_MAX = 2**60
-
-
-class LeaseDocument(BaseModel):
-    """The object `lease`."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    format: int = 1
-    owner: str  # random name of the daemon's process
-    epoch: int = Field(ge=0, le=_EPOCH_MAX)  # rises by one with every new owner; bounded so that it can always rise
-    # Where the owner runs, so that a neighbor can see its death.
-    host_identity: str = ""
-    process: str = ""
-    renewal: int = Field(default=0, ge=0, le=_EPOCH_MAX)  # a counter, so that each renewal has new content
-    released: bool = False  # the owner gave it back; the epoch stays
-    # The last epoch that handed out capacity, after adopting every attempt; attempts of older epochs are late.
-    fenced_epoch: int = Field(default=0, ge=0, le=_EPOCH_MAX)
-    # Jobs whose attempts count although they could not be adopted before the fence was set.
-    exempt: tuple[str, ...] = Field(default=(), max_length=limits.FENCE_EXEMPT_MAX)
-    steady: SteadyPoint | None = None  # the owner's steady time at an earlier write, from which a successor goes on
-
-    def to_bytes(self) -> bytes:
-        return documents.dumps(self.model_dump(mode="json"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,9 +172,8 @@ class Lease:
             return unreadable, meta.generation
         stored = self._store.get(keys.LEASE, max_bytes=limits.LEASE_MAX_BYTES)
         try:
-            document = documents.loads(stored.data, max_bytes=limits.LEASE_MAX_BYTES)
-            return LeaseDocument.model_validate(document), stored.meta.generation
-        except (documents.DocumentError, ValidationError):
+            return lease.read(stored.data), stored.meta.generation
+        except InvalidDocument:
             return unreadable, stored.meta.generation
 
     def _is_dead(self, document: LeaseDocument) -> bool:

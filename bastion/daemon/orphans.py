@@ -31,7 +31,7 @@ from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import ObjectStore, Provisioner
 
 _READERS = 16
-_REASON = "orphaned: no job owns this node"
+_REASON = "orphaned: no job owns this slice"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

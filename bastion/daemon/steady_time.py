@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import math
 
-from pydantic import BaseModel, ConfigDict, Field
-
-from bastion.core.model.job_record import Instant
+from bastion.core.model.lease import SteadyPoint
 from bastion.ports import Clock
 
 # Maximum rate difference to the boot clock: a limit of 180 s is off by at most 0.9 s.
@@ -25,17 +23,6 @@ _CLOSE_SECONDS = 1.0
 _BELIEVED_SECONDS = 86_400.0
 # Larger differences are reported.
 _TOLD_SECONDS = 60.0
-
-
-class SteadyPoint(BaseModel):
-    """One instant on three clocks, stored in the lease."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
-
-    steady: Instant
-    server: Instant
-    boot_id: str = Field(default="", max_length=128)  # of the machine of the boot clock; empty if unknown
-    boot_seconds: float = Field(default=0.0, ge=0, le=1e12, allow_inf_nan=False)  # by that machine's boot clock
 
 
 class SteadyTime:

@@ -1,12 +1,12 @@
 """One tick of the daemon, in seven steps:
 
 1. Hold the lease.
-2. Look: list what is due, and read what changed.
+2. List: the folders that are due, and read what changed.
 3. Take over, once an epoch: what the predecessor had in force, published and remembered.
 4. Apply what people write: the quota file, the runtime options, the operator's settings.
 5. Observe: one `TickInput` with everything that the decision depends on.
 6. Decide: one `TickOutput`. A tick that saw only a part of the bucket and finds something to do goes back to step 2,
-   and looks at everything.
+   and lists everything.
 7. Act on it, and publish.
 
 The steps reach the world through ports only. The clock and randomness are injected.
@@ -57,7 +57,7 @@ class DaemonOptions:
     """How a daemon behaves.
 
     Attributes:
-        world: What the reconciler needs to know.
+        installation: Where this bastion is, for the reconciler and the agents.
         owner: Random name of this process, for the lease.
         process: This process's id and start time, as `ProcessId` writes them.
         tick_seconds: Between two idle ticks.
@@ -69,7 +69,7 @@ class DaemonOptions:
         store_threads: Requests to the bucket under way at a time.
     """
 
-    world: Installation
+    installation: Installation
     owner: str
     process: str
     tick_seconds: float = 10.0
@@ -86,7 +86,7 @@ class TickReport:
     """What one tick did, for the loop and for tests.
 
     Attributes:
-        acted: False: another daemon holds the lease, or too little was seen.
+        acted: Whether it decided. False: another daemon holds the lease, or too little could be read.
         pressing: Hosts are about to end an attempt or a try: the next tick should follow soon.
     """
 
@@ -99,7 +99,7 @@ class TickReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _InForce:
-    """What people wrote, as it is in force in this tick."""
+    """What people wrote and this tick uses: the quota file, the operator settings, the runtime options."""
 
     policy: PolicyStatus
     provisioning: Provisioning | None
@@ -107,10 +107,10 @@ class _InForce:
 
 
 class Tick:
-    """The parts of a daemon, and what they remember from tick to tick; `tick` is one of them.
+    """A daemon's parts, and what they remember from tick to tick. `tick` runs one.
 
     Attributes:
-        time: The clock of everything that outlives a tick.
+        time: Steady time, the clock of everything that outlives a tick.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Tick:
         quota_store: ObjectStore,
         provisioners: Provisioners,
         clock: Clock,
-        settings: DaemonOptions,
+        options: DaemonOptions,
         entropy: Callable[[], bytes],
         notify: Callable[[str], None] = lambda _: None,
         apply_settings: Callable[[Provisioning], str] = lambda _: "",
@@ -128,19 +128,19 @@ class Tick:
         machine_alarms: Callable[[], Sequence[str]] = tuple,
         record: Callable[[TickInput, TickOutput, PolicyStatus], str] = lambda *_: "",
     ) -> None:
-        """Makes the parts.
+        """Make the parts.
 
         Args:
-            notify: Told what the operator should know now.
-            apply_settings: Told the operator's settings in every tick, before any request to the provisioners; returns
-                which of them cannot be applied.
-            agents: What nodes fetch from the bucket; None: they bring their agent along.
-            machine_alarms: Asked in every tick for problems of this machine.
-            record: Told every decision, with the quota in force; returns a problem, or an empty text.
+            notify: Called with what the operator should know now.
+            apply_settings: Called with the operator settings in every tick, before any request to the provisioners;
+                returns which of them cannot be applied.
+            agents: Uploads the agent that nodes fetch; None: they bring their agent along.
+            machine_alarms: Returns the problems of this machine; called in every tick.
+            record: Called with every decision and the quota in force; returns a problem, or an empty text.
         """
         self._store = store
         self._clock = clock
-        self._settings = settings
+        self._options = options
         self._entropy = entropy
         self._notify = notify
         self._agents = agents
@@ -149,29 +149,29 @@ class Tick:
         self._record = record
         self._settings_problem = ""
         self._record_problem = ""
-        self._threads = ThreadPool(settings.store_threads)
+        self._threads = ThreadPool(options.store_threads)
         self._lease = Lease(
             store,
             clock,
-            owner=settings.owner,
-            host_identity=settings.world.host_identity,
-            process=settings.process,
-            ttl_seconds=settings.lease_ttl_seconds,
+            owner=options.owner,
+            host_identity=options.installation.host_identity,
+            process=options.process,
+            ttl_seconds=options.lease_ttl_seconds,
         )
-        folders = Folders(store, clock, bastion=settings.world.bastion, quota_here=quota_store is store)
+        folders = Folders(store, clock, bastion=options.installation.bastion, quota_here=quota_store is store)
         self._folders = folders
-        self._listings = Listings(store, self._threads, folders.shelves())
+        self._listings = Listings(store, self._threads, folders.listed())
         self._policy = PolicySource(quota_store, folders.quota)
-        self._options = OptionsSource(store, folders.options)
-        self._operator = SettingsSource(store, folders.settings, without_file=settings.without_file)
+        self._runtime_options = OptionsSource(store, folders.options)
+        self._operator_settings = SettingsSource(store, folders.settings, without_file=options.without_file)
         self.time = self._lease.steady
         self._fence = Fence(self._lease, clock)
-        self._observer = Observer(store, folders, provisioners, self.time, settings.world, self._threads)
+        self._observer = Observer(store, folders, provisioners, self.time, options.installation, self._threads)
         history = HistoryWriter(store, self._threads)
         self._executor = Executor(
             store, provisioners, folders, self._observer.views, history, self._threads, self._lease.may_act
         )
-        self._log = DaemonLog(store, clock, settings.world.bastion)
+        self._log = DaemonLog(store, clock, options.installation.bastion)
         self._waiting = WaitingSince()
         self._view = SchedulingView()
         self._scheduler = Scheduler()
@@ -182,34 +182,34 @@ class Tick:
         self._publisher = Publisher(store, folders.status, notify)
         self._failed = FailedTicks(clock)
         self._ticks = 0
-        self._look_whole = True  # what an earlier tick saw does not suffice for the next one
-        self._epoch_told = 0
+        self._list_whole = True  # what an earlier tick saw does not suffice for the next one
+        self._epoch_logged = 0
         self._recovered_epoch = -1
         self._standing_by = ""
 
     def tick(self) -> TickReport:
-        """One pass. A store that does not answer costs this pass, never the daemon."""
+        """Run one tick. A store that does not answer ends the tick, never the daemon."""
         problems: list[str] = []
         self._ticks += 1
         if not self._hold_lease(problems):
             return TickReport(acted=False, problems=problems)
         try:
-            in_force, given, output = self._look_and_decide()
+            in_force, given, output = self._list_and_decide()
             return self._act(in_force, given, output, problems)
         except BastionError as error:
-            self._look_whole = True
-            problems.append(f"this tick saw too little to act: {error}")
+            self._list_whole = True
+            problems.append(f"this tick could not read enough to act: {error}")
             self._notify(problems[-1])
             return TickReport(acted=False, problems=problems)
 
     # -- 1. the lease -------------------------------------------------------------------------------------------
 
     def _hold_lease(self, problems: list[str]) -> bool:
-        """Returns whether this daemon may act."""
+        """Renew or take the lease; return whether this daemon may act."""
         writes = self._lease.writes
         try:
             if not self._lease.hold():
-                self._look_whole = True
+                self._list_whole = True
                 self._stand_by()
                 return False
             self._standing_by = ""
@@ -217,32 +217,32 @@ class Tick:
             problems.append(f"the lease could not be renewed: {error}")
             self._folders.heartbeats.start_anew()  # hosts may not reach the bucket either
             if not self._lease.may_act():
-                self._look_whole = True
+                self._list_whole = True
                 self._notify(problems[0])
                 return False
-        if self._epoch_told != self._lease.epoch:
+        if self._epoch_logged != self._lease.epoch:
             self._begin_epoch()
         self._listings.begin(spent=self._lease.writes - writes)
         return True
 
     def _stand_by(self) -> None:
-        """Tells once for whom this daemon stands by."""
+        """Notify once that another daemon acts."""
         if self._standing_by != self._lease.held_by:
             self._standing_by = self._lease.held_by
             self._notify(f"another daemon acts for this ROOT: {self._lease.held_by}; standing by until it ends")
 
     def _begin_epoch(self) -> None:
-        """Forgets what another daemon may have changed since this one last acted."""
-        self._epoch_told = self._lease.epoch
-        self._log.say(f"daemon {self._settings.owner} of version {__version__} begins epoch {self._lease.epoch}")
-        self._look_whole = True
+        """Forget what another daemon may have changed since this one last acted."""
+        self._epoch_logged = self._lease.epoch
+        self._log.say(f"daemon {self._options.owner} of version {__version__} begins epoch {self._lease.epoch}")
+        self._list_whole = True
         self._observer.views.start_anew()
         self._ownerless_since = {}
 
-    # -- 2. to 6.: from the bucket to a decision ----------------------------------------------------------------
+    # -- 2. to 6.: from the listing to a decision ---------------------------------------------------------------
 
-    def _look_and_decide(self) -> tuple[_InForce, TickInput, TickOutput]:
-        whole = self._look_whole
+    def _list_and_decide(self) -> tuple[_InForce, TickInput, TickOutput]:
+        whole = self._list_whole
         while True:
             self._listings.look(whole=whole)
             self._folders.heartbeats.bucket_answers()
@@ -258,14 +258,14 @@ class Tick:
                 return in_force, given, output
             whole = True
 
-    # -- 3. what an earlier daemon left -------------------------------------------------------------------------
+    # -- 3. what the predecessor left ---------------------------------------------------------------------------
 
     def _take_over(self) -> None:
-        """Forgets what was in force when this daemon last acted, and takes over what its predecessor published."""
+        """Forget what was in force when this daemon last acted, and take over what its predecessor published."""
         published = self._publisher.recover() or StatusDocument()
         self._policy.take_over(published.quota.generation if published.quota.in_force else 0)
-        self._options.take_over()
-        self._operator.take_over()
+        self._runtime_options.take_over()
+        self._operator_settings.take_over()
         self._waiting.recover(published)
         self._recent = RecentHoldings(published.idle.kept)
         self._usage.restore(published.usage.model_dump())
@@ -275,11 +275,11 @@ class Tick:
 
     def _read_what_people_write(self) -> _InForce:
         policy = self._policy.refresh()
-        options = self._options.refresh()
-        provisioning = self._operator.refresh().provisioning
+        runtime_options = self._runtime_options.refresh()
+        provisioning = self._operator_settings.refresh().provisioning
         if provisioning is not None:
             self._settings_problem = self._apply_settings(provisioning)
-        return _InForce(policy=policy, provisioning=provisioning, dry_run=options.scheduler.dry_run)
+        return _InForce(policy=policy, provisioning=provisioning, dry_run=runtime_options.scheduler.dry_run)
 
     # -- 5. everything that the decision depends on -------------------------------------------------------------
 
@@ -294,7 +294,7 @@ class Tick:
             agent=self._agents.known if self._agents is not None else "",
             fence=self._fence,
         )
-        self._recovered_epoch = self._lease.epoch  # only now: until a world was seen, the takeover is not over
+        self._recovered_epoch = self._lease.epoch  # the takeover ends with the first world
         self.time.idle = not world.jobs
         now = self.time.now()
         return TickInput(
@@ -331,11 +331,11 @@ class Tick:
         if self._still_acts():
             known = in_force.policy.policy.projects if in_force.policy.policy else ()
             outcome = self._executor.execute(output.effects, known_projects=known)
-        # What was done has consequences, which should not wait for a second look.
-        self._look_whole = bool(output.effects)
+        # Effects have consequences: list everything in the next tick.
+        self._list_whole = bool(output.effects)
         self._ask_for_agent(output)
         problems += self._problems(in_force, world, outcome)
-        self._tell(world, output, outcome, problems)
+        self._write_log(world, output, outcome, problems)
         records = self._records(world, outcome)
         if self._lease.may_act():  # else a successor may have published something newer
             about = self._circumstances(in_force, given.snapshot, problems)
@@ -349,8 +349,10 @@ class Tick:
         return TickReport(acted=True, jobs=len(records), pressing=pressing, outcome=outcome, problems=problems)
 
     def _still_acts(self) -> bool:
-        """Whether the decision may be carried out. It may have taken longer than the lease lasts: if the lease can be
-        renewed, nobody else has acted meanwhile."""
+        """Whether the decision may be carried out.
+
+        The decision may have taken longer than the lease lasts. If the lease can be renewed, no other daemon has acted.
+        """
         if self._lease.may_act():
             return True
         epoch = self._lease.epoch
@@ -359,21 +361,21 @@ class Tick:
         return False
 
     def _ask_for_agent(self, output: TickOutput) -> None:
-        """Packs and uploads the agent once jobs start on slices, and looks for it again while they do."""
+        """Pack and upload the agent once jobs start on slices, and check that it is stored while they do."""
         if self._agents is not None and any(decision.verdict is Verdict.START for decision in output.plan.acting):
             before = self._agents.known
-            self._look_whole |= self._agents.current() != before
+            self._list_whole |= self._agents.current() != before
 
     def _problems(self, in_force: _InForce, world: World, outcome: Outcome) -> list[str]:
-        """What is wrong in this tick, for people."""
+        """Return this tick's alarms."""
         found = [
             in_force.policy.problem,
-            self._options.problem,
-            self._operator.status.problem,
+            self._runtime_options.problem,
+            self._operator_settings.status.problem,
             self._settings_problem,
             self._policy.copy_problem,
-            self._options.copy_problem,
-            self._operator.copy_problem,
+            self._runtime_options.copy_problem,
+            self._operator_settings.copy_problem,
         ]
         if world.policy is not None and world.provisioning is not None:
             found.append(tiers_without_settings(world.provisioning, world.policy))
@@ -383,8 +385,8 @@ class Tick:
             found.append(self._agents.problem)
         return [problem for problem in found if problem]
 
-    def _tell(self, world: World, output: TickOutput, outcome: Outcome, problems: list[str]) -> None:
-        """Writes the daemon's log."""
+    def _write_log(self, world: World, output: TickOutput, outcome: Outcome, problems: list[str]) -> None:
+        """Write the daemon's log."""
         for name in outcome.dropped:
             if name in world.jobs and world.jobs[name].ghost:
                 self._log.say(f"{name}: dropped a state that was created after the end of its job")
@@ -407,8 +409,8 @@ class Tick:
         policy = in_force.policy
         return Circumstances(
             daemon=DaemonEntry(
-                owner=self._settings.owner,
-                process=self._settings.process,
+                owner=self._options.owner,
+                process=self._options.process,
                 version=__version__,
                 epoch=self._lease.epoch,
                 zones=tuple(self._observer.zones.known),
@@ -418,7 +420,7 @@ class Tick:
                 in_force=policy.policy is not None,
                 generation=policy.generation,
                 problem=plain_line(policy.problem),
-                root=self._settings.quota_root or self._settings.world.root,
+                root=self._options.quota_root or self._options.installation.root,
             ),
             alarms=problems,
             waiting_since=self._waiting.since,

@@ -120,8 +120,10 @@ class Cluster:
             quota_store=quota_store or store,
             provisioners=provisioners or Provisioners(slices=self.slices, bastion_host=self.bastion_host),
             clock=clock or self.clock,
-            settings=DaemonOptions(
-                world=Installation(root=ROOT, bastion=BASTION, host_identity=self.host_identity, poll_seconds=1.0),
+            options=DaemonOptions(
+                installation=Installation(
+                    root=ROOT, bastion=BASTION, host_identity=self.host_identity, poll_seconds=1.0
+                ),
                 owner=f"daemon-{number}",
                 # No such process exists: a successor takes over at once.
                 process="" if elsewhere else f"{number}:1",

@@ -117,8 +117,8 @@ def build_daemon(
         ),
         clock=clock,
         agents=None if slices == "none" else agents,
-        settings=DaemonOptions(
-            world=Installation(
+        options=DaemonOptions(
+            installation=Installation(
                 root=root.url,
                 bastion=root.bastion,
                 host_identity=processes.host_identity(),
@@ -230,7 +230,7 @@ def _connect_to(root: Root) -> Callable[[CloudApi], Provisioner]:
 
 
 def _emulated_slices(root: Root, home: LocalHome, notify: Callable[[str], None] | None) -> Provisioner:
-    """Return the emulator's slices; `notify` is told when the emulator starts. None: do not start it."""
+    """Return the emulator's slices; `notify` is called when the emulator starts. None: do not start it."""
     connect = _connect_to(root)
     failed_at = float("-inf")
 

@@ -94,7 +94,7 @@ class LocalHome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalStatus:
-    """What runs now. `vms` counts the processes of emulated hosts and of jobs without a slice."""
+    """What runs now. `processes` counts all processes of this home, hosts and jobs included."""
 
     root: str
     daemon: ProcessId | None

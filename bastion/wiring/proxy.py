@@ -40,7 +40,7 @@ from bastion.proxy.uploads.resumables import Resumables
 
 _log = logging.getLogger(__name__)
 
-# How long active requests may continue when the proxy is told to end.
+# How long active requests may continue after SIGTERM.
 _GRACE_SECONDS = 10.0
 _BACKLOG = 512
 # The host's processors are for its job; more than two processes were not measured.

@@ -21,6 +21,8 @@ from bastion.ports import ObjectStore
 _BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 # `append` uploads here and then composes; only a crash in between leaves objects behind.
 _APPEND_PARTS = "append-parts/"
+# Where users put files; in a folder bucket these exist even if empty.
+_FOLDERS_OF_USERS = ("jobs/active", "jobs/user_states", "project-quotas")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,10 +60,6 @@ def parse_root(url: str) -> Root:
     if not bastion.endswith("-bastion") or bastion == "-bastion":
         raise Refused(f"the bastion's name {bastion!r} must end in -bastion; it is the last part of {url}")
     return Root(bucket=bucket, bastion=bastion)
-
-
-# Where users put files; in a folder bucket these exist even if empty.
-_FOLDERS_OF_USERS = ("jobs/active", "jobs/user_states", "project-quotas")
 
 
 def storage_emulator() -> str:

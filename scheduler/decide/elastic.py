@@ -15,10 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from scheduler.decide.capacity import amounts_of
 from scheduler.decide.ledger import Ledger
+from scheduler.decide.project_queue import Request
 from scheduler.decide.replicas import Replica, units_of
 from scheduler.decide.shares import Rank, Standing
 from scheduler.decide.user_order import order_across
-from scheduler.decide.waiting_jobs import Request
 from scheduler.model import Job
 
 
@@ -99,13 +99,13 @@ def lend_replicas(ledger: Ledger, jobs: Mapping[str, Job]) -> None:
     while line:
         _, (_, _, name), scaling = heapq.heappop(line)
         replica = Replica(jobs[name], scaling)
-        if _may_have(ledger, replica, held):
+        if _may_grow(ledger, replica, held):
             ledger.grow(replica, "gets extra replicas from idle capacity")
             held[replica.job.project_id].update(dict(replica.units))
             heapq.heappush(line, place(replica.job, scaling))
 
 
-def _may_have(ledger: Ledger, replica: Replica, held: Mapping[str, Mapping[str, int]]) -> bool:
+def _may_grow(ledger: Ledger, replica: Replica, held: Mapping[str, Mapping[str, int]]) -> bool:
     job, project = replica.job, replica.job.project_id
     return (
         ledger.extra[job.name][replica.scaling] < job.scaling[replica.scaling].most

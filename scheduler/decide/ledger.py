@@ -18,11 +18,11 @@ from dataclasses import dataclass, field
 
 from quota import Policy
 from scheduler.decide.capacity import Amounts, Capacity, amounts_of
-from scheduler.decide.holders import Incumbents
+from scheduler.decide.incumbents import Incumbents
 from scheduler.decide.lending import KeptBack
+from scheduler.decide.project_queue import Request
 from scheduler.decide.replicas import Replica, as_stopping, units_of
 from scheduler.decide.shares import Shares
-from scheduler.decide.waiting_jobs import Request
 from scheduler.model import Job
 
 

@@ -1,7 +1,8 @@
 """Who borrows idle capacity first, and how much is kept back for a while.
 
-Small jobs first: they return most loans soon and fit where a large job does not. A job evicted after hours of running
-comes last: it will run for hours again. Ties: the project that would hold least of its share, then its oldest job.
+Small jobs first: most of them return their loans soon, and they fit where a large job does not. A job that was evicted
+after hours of running comes last: it will run for hours again. Ties: the project that would hold least of its share,
+then its oldest job.
 
 Inside a project no job passes one of a higher priority, or of a user with less usage, that would fit as well. What a
 project does not lend (`lending_limit`) stays free for it. No project borrows beyond its `borrowing_limit`.
@@ -16,9 +17,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from quota import Policy
+from scheduler.decide.project_queue import ProjectQueue, Request
 from scheduler.decide.shares import Shares, Standing
 from scheduler.decide.user_order import Place, UserOrder, order_across
-from scheduler.decide.waiting_jobs import ProjectQueue, Request
 from scheduler.model import Job, JobStatus, RecentUnits
 
 NOTHING_HELD: Mapping[str, Mapping[str, RecentUnits]] = MappingProxyType({})

@@ -1,6 +1,6 @@
-"""State kept from pass to pass: queues, holders, and what the quota refuses.
+"""What a scheduler remembers from pass to pass: the backlog, the incumbents, and what the quota refuses.
 
-It equals a state built anew from the same jobs.
+It equals a memory built anew from the same jobs.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from operator import is_not
 
 from quota import Policy
 from scheduler.decide.admission import Admission
-from scheduler.decide.holders import Incumbents
-from scheduler.decide.pending_jobs import Backlog
+from scheduler.decide.backlog import Backlog
+from scheduler.decide.incumbents import Incumbents
 from scheduler.model import Job, JobStatus, Snapshot
 
 

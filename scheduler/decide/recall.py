@@ -1,4 +1,4 @@
-"""Free capacity for overdue jobs (`scheduler.decide.deadline`).
+"""The recall: evict borrowers to free capacity for overdue jobs (`scheduler.decide.deadline`).
 
 One overdue job per pass: the oldest for which enough borrowers can be evicted together. Until then no capacity is
 drained or kept idle for it.
@@ -16,11 +16,11 @@ from collections.abc import Callable, Mapping
 from scheduler.decide.capacity import Amounts
 from scheduler.decide.deadline import TOO_LONG, is_overdue, overdue_since
 from scheduler.decide.elastic import given_back, reclaimable, take_back
-from scheduler.decide.holders import Incumbents
+from scheduler.decide.incumbents import Incumbents
 from scheduler.decide.ledger import Ledger
+from scheduler.decide.project_queue import Line, ProjectQueue, Request, age
 from scheduler.decide.shares import Shares
 from scheduler.decide.victims import Victims
-from scheduler.decide.waiting_jobs import Line, ProjectQueue, Request, age
 from scheduler.model import Job
 
 
@@ -53,9 +53,9 @@ class Recall:
         """
         for queue in self._queues.values():
             if queue.oldest <= self._since and queue.priorities() > 1:
-                queue.overdue = self._not_to_be_passed(queue)
+                queue.overdue = self._job_not_to_pass(queue)
 
-    def _not_to_be_passed(self, queue: ProjectQueue) -> Job | None:
+    def _job_not_to_pass(self, queue: ProjectQueue) -> Job | None:
         found = []
         for request, line in queue.left().items():
             job = self._first_overdue(line)
@@ -86,7 +86,7 @@ class Recall:
         }
         lacking = {resource: amount for resource, amount in lacking.items() if amount > 0}
         _, remaining = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
-        return not remaining or self._victims.for_recall(remaining, self._asked_by) is not None
+        return not remaining or self._victims.for_recall(remaining, self._waiting_requests) is not None
 
     def for_the_oldest(self) -> bool:
         """Start, or evict borrowers for, the one job that has waited longest past the deadline; all or nothing.
@@ -138,7 +138,7 @@ class Recall:
             return True
         lacking = self._ledger.later.lacking(request.amounts)
         replicas, remaining = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
-        victims = self._victims.for_recall(remaining, self._asked_by) if remaining else ()
+        victims = self._victims.for_recall(remaining, self._waiting_requests) if remaining else ()
         if victims is None:
             return False
         take_back(self._ledger, replicas, victims, job, lacking)
@@ -157,8 +157,8 @@ class Recall:
             return False
         lacking = self._ledger.later.lacking(request.amounts)
         _, lacking = given_back(reclaimable(self._ledger, self._incumbents.elastic), lacking)
-        return not lacking or self._victims.for_recall(lacking, self._asked_by, include_spared=True) is not None
+        return not lacking or self._victims.for_recall(lacking, self._waiting_requests, include_spared=True) is not None
 
-    def _asked_by(self, project: str) -> list[Amounts]:
+    def _waiting_requests(self, project: str) -> list[Amounts]:
         queue = self._queues.get(project)
         return [request.amounts for request in queue.requests()] if queue is not None else []

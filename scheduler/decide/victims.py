@@ -45,7 +45,7 @@ _PROTECTED_SECONDS = 900.0
 DISCOUNT_EXPONENT = 0.7
 
 # Criteria 1 to 3: evicted too often, unbounded loss, how far spared.
-_Class = tuple[bool, bool, int]
+_Rank = tuple[bool, bool, int]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -60,16 +60,16 @@ class _Candidate:
 
 
 @dataclass(slots=True)
-class _Borrower:
+class _BorrowingProject:
     """A project's running jobs that hold the type in question, sorted once per pass.
 
-    `core`: names of those that would run without borrowing. `lines`: by class, then by spared, units and core: the
+    `core`: names of those that would run without borrowing. `lines`: by rank, then by spared, units and core: the
     cheapest to evict first.
     """
 
     entitlement: int
     core: frozenset[str]
-    lines: dict[_Class, dict[tuple[bool, int, bool], list[_Candidate]]] = field(default_factory=dict)
+    lines: dict[_Rank, dict[tuple[bool, int, bool], list[_Candidate]]] = field(default_factory=dict)
 
     def debt(self, over: int) -> float:
         """Units borrowed relative to the entitlement; infinite for a project without one."""
@@ -100,7 +100,7 @@ class Victims:
         self._running_of = running_of
         self._gone: set[str] = set()
         self._candidates: dict[str, list[_Candidate]] = {}
-        self._borrowers: dict[tuple[str, str], _Borrower] = {}
+        self._borrowers: dict[tuple[str, str], _BorrowingProject] = {}
         self._lower: dict[tuple[str, int], tuple[list[_Candidate], Counter[str]]] = {}
 
     def evict(self, ledger: Ledger, victim: Job, claimant: Job, message: str) -> None:
@@ -281,10 +281,10 @@ class Victims:
                 return best[1]
         return None
 
-    def _borrower(self, project: str, resource_type: str) -> _Borrower:
+    def _borrower(self, project: str, resource_type: str) -> _BorrowingProject:
         borrower = self._borrowers.get((project, resource_type))
         if borrower is None:
-            borrower = _Borrower(
+            borrower = _BorrowingProject(
                 self._shares.entitlement(project, resource_type), self._core_of(project, resource_type)
             )
             for candidate in self._candidates_of(project):

@@ -12,9 +12,9 @@ from collections.abc import Iterator, Mapping
 
 from quota import Policy
 from scheduler.decide.lending import BorrowKey, LendingKey, borrow_key, first_borrower
+from scheduler.decide.project_queue import ProjectQueue, Request
 from scheduler.decide.shares import Shares, Standing
 from scheduler.decide.user_order import UserOrder, order_across
-from scheduler.decide.waiting_jobs import ProjectQueue, Request
 from scheduler.model import Job
 
 Queued = tuple[str, Request, Job]

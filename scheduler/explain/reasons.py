@@ -15,8 +15,8 @@ from scheduler.decide.admission import time_of_day, waiting_since
 from scheduler.decide.deadline import TOO_LONG
 from scheduler.decide.ledger import Ledger, Promise
 from scheduler.decide.lending import KeptBack
+from scheduler.decide.project_queue import Request
 from scheduler.decide.replicas import units_of
-from scheduler.decide.waiting_jobs import Request
 from scheduler.model import Job, JobStatus, Reason, ReasonCode
 
 _HOLDERS_SHOWN = 10
@@ -253,7 +253,7 @@ class Cases:
 
     def _kept(self, resource_type: str) -> list[tuple[str, KeptBack]]:
         return [
-            (project, back) for (project, of), back in sorted(self._ledger.kept_back.items()) if of == resource_type
+            (project, back) for (project, each), back in sorted(self._ledger.kept_back.items()) if each == resource_type
         ]
 
     def _kept_for(self, resource_type: str) -> str:
@@ -297,8 +297,10 @@ class Cases:
                 )
                 for name, job in self._ledger.holders.items()
             ]
-            largest = self._largest[resource_type] = [(name, of) for amount, name, of in sorted(amounts) if amount]
-        names = (name for name, of in largest if project is None or of == project)
+            largest = self._largest[resource_type] = [
+                (name, owner) for amount, name, owner in sorted(amounts) if amount
+            ]
+        names = (name for name, owner in largest if project is None or owner == project)
         return tuple(itertools.islice(names, _HOLDERS_SHOWN))
 
 

@@ -17,8 +17,8 @@ from quota import Policy
 from scheduler.decide.admission import backoff_reason, waiting_since
 from scheduler.decide.capacity import Amounts, amounts_of
 from scheduler.decide.ledger import Ledger, Promise
+from scheduler.decide.project_queue import ProjectQueue, Request
 from scheduler.decide.user_order import UserOrder
-from scheduler.decide.waiting_jobs import ProjectQueue, Request
 from scheduler.explain.queue_order import queue_order
 from scheduler.explain.reasons import (
     Case,
@@ -36,6 +36,8 @@ from scheduler.model import NOTHING, Decision, Job, Reason, ReasonCode, Verdict
 
 @dataclass(slots=True)
 class _InFront:
+    """The explained jobs of one project, which are ahead of its next ones."""
+
     # Units that the waiting jobs ahead ask for.
     asked: dict[str, int] = field(default_factory=dict)
     # FIFO: the job in front, and the largest amounts that jobs before the current one ask for.

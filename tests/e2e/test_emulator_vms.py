@@ -433,7 +433,7 @@ def test_a_second_emulator_on_the_same_folder_is_refused_in_words(machine: Machi
     command = [sys.executable, "-m", "bastion.emulators.tpu", f"--state-dir={machine.folder}"]
     second = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_SECONDS, check=False)
     assert second.returncode == 1
-    assert "an emulator serves" in second.stderr
+    assert "an emulator already serves" in second.stderr
     assert "Traceback" not in second.stderr
     assert locate(machine.folder) == address
     assert os.kill(address.process.pid, 0) is None

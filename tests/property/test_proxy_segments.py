@@ -100,13 +100,13 @@ def test_what_is_no_range_is_refused(plain: int, start: int, length: int) -> Non
     if inside or nothing_of_nothing:
         assert segments.sealed_range(start, length, plain).first == 0
     else:
-        with pytest.raises(ValueError, match="no range"):
+        with pytest.raises(ValueError, match="not a range"):
             segments.sealed_range(start, length, plain)
 
 
 @pytest.mark.parametrize("plain", [-1, LARGEST + 1])
 def test_sizes_that_no_object_has_are_refused(plain: int) -> None:
-    with pytest.raises(ValueError, match="no object"):
+    with pytest.raises(ValueError, match="not a valid plaintext size"):
         segments.sealed_size(plain)
 
 

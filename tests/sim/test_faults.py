@@ -21,8 +21,8 @@ from bastion.core import limits
 from bastion.core.bucket import host_errors, keys
 from bastion.core.model.gangs import GangState
 from bastion.core.model.job_record import JobRecord
+from bastion.core.model.lease import LeaseDocument
 from bastion.daemon.daemon import Daemon
-from bastion.daemon.lease import LeaseDocument
 from bastion.ports import ObjectStore
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.faulty_store import FaultyStore

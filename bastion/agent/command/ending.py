@@ -37,8 +37,8 @@ def may_be_followed(phase: HostPhase, error: str) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Watched:
-    """How a watched process ended.
+class ProcessEnd:
+    """How a command line and all of its processes ended.
 
     Attributes:
         exit_code: As a shell gives it.

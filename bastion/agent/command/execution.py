@@ -1,6 +1,6 @@
 """Run command lines of one try on this host, and decide when they must stop.
 
-Invariant: when `run` returns, all processes of the command line have ended (or `Watched.gone` is false) and all of its
+Invariant: when `run` returns, all processes of the command line have ended (or `ProcessEnd.gone` is false), and all
 output is in the log's spool.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from bastion.agent import disk_stop
-from bastion.agent.command.ending import Ending, Watched
+from bastion.agent.command.ending import Ending, ProcessEnd
 from bastion.agent.command.process import Command
 from bastion.agent.host_parts import HostParts
 from bastion.agent.logs.host_log import HostLog
@@ -50,7 +50,8 @@ class Execution:
         """The time for reports. A clock that is set does not change it, so that runtimes are right."""
         return self._epoch + self._clock.monotonic()
 
-    def began(self, at: float) -> None:
+    def set_start(self, at: float) -> None:
+        """Set the clock of `now` to the command's start, in seconds since the epoch."""
         self._epoch = at - self._clock.monotonic()
 
     def run(
@@ -62,7 +63,7 @@ class Execution:
         on_start: Callable[[], None] = lambda: None,
         on_poll: Callable[[], None] = lambda: None,
         on_end: Callable[[int | None, float], None] = lambda _code, _at: None,
-    ) -> Watched:
+    ) -> ProcessEnd:
         """Run a command line until it ends or must be ended; log all of its output. Raises OSError or ValueError.
 
         Args:
@@ -93,14 +94,14 @@ class Execution:
         command.reap()
         pump.finish()
         self.wait(lambda: pump.done)
-        return Watched(exit_code=command.exit_code, stop=stop, ended_at=self.now() if stop else ended_at, gone=gone)
+        return ProcessEnd(exit_code=command.exit_code, stop=stop, ended_at=self.now() if stop else ended_at, gone=gone)
 
     def failed(self, error: str, message: str, *, exit_code: int | None = None) -> Ending:
         """An ending before the command started; the log shows it too."""
         self._log.note(message)
         return Ending(phase=HostPhase.FAILED, error=error, message=message, exit_code=exit_code, ended_at=self.now())
 
-    def stopped(self, stop: Stop, done: Watched | None = None) -> Ending:
+    def stopped(self, stop: Stop, done: ProcessEnd | None = None) -> Ending:
         return Ending(
             phase=stop.phase,
             error=stop.error,

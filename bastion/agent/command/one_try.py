@@ -55,12 +55,12 @@ class OneTry:
         try:
             parts.state.mark_started(parts.boot_id, self._try)
         except OSError as error:
-            return self._flushed(self._execution.failed(host_errors.HOST_FAILED, f"disk error on the host: {error}"))
+            return self._flush(self._execution.failed(host_errors.HOST_FAILED, f"disk error on the host: {error}"))
         if self._try > 1:
             self._log.note(f"try {self._try} of {order.max_tries}")
         if order.proxy:
             parts.sidecar.start(order)
-        return self._flushed(
+        return self._flush(
             self._preparation.run(order) or self._preparation.wait_for_proxy(order) or self._run_command(order)
         )
 
@@ -81,7 +81,7 @@ class OneTry:
                 )
         checkpoints = CheckpointFile(parts.state.checkpoint_file, clock=self._clock, rng=parts.rng)
         began_at = checkpoints.began_at
-        self._execution.began(began_at)
+        self._execution.set_start(began_at)
         saved_at: float | None = None
 
         def poll() -> None:
@@ -140,13 +140,13 @@ class OneTry:
         if self._outputs is not None:
             self._outputs.nudge()
 
-    def _flushed(self, ending: Ending) -> Ending:
+    def _flush(self, ending: Ending) -> Ending:
         """Wait until outputs and log are stored: briefly on a host that shuts down, not at all before another try."""
         if self._parts.idle is not None:
             self._parts.idle.idle()
         reasons = self._parts.reasons
         if self._outputs is not None:
-            ending = self._stored(self._outputs, ending)
+            ending = self._store_outputs(self._outputs, ending)
         # Before log and report: a disk that the job filled has no space for them.
         disk_stop.reclaim(self._parts, self._outputs, last=self._is_last(ending))
         self._end_proxy(ending)
@@ -186,8 +186,8 @@ class OneTry:
     def _is_storing(self) -> bool:
         return self._log.is_uploading or (self._outputs is not None and self._outputs.is_alive)
 
-    def _stored(self, sync: OutputSync, ending: Ending) -> Ending:
-        """Store the outputs once more, now that nothing changes them. The next try does this by itself."""
+    def _store_outputs(self, sync: OutputSync, ending: Ending) -> Ending:
+        """Store the outputs once more, now that nothing changes them; a next try, if ordered, stores them instead."""
         sync.finish()
         reasons, now = self._parts.reasons, self._clock.monotonic()
         deadline = now + limits.OUTPUT_FINAL_SECONDS

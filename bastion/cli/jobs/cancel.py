@@ -5,7 +5,7 @@ from __future__ import annotations
 from absl import flags
 
 from bastion.cli.command import Command, Invocation
-from bastion.cli.connect import open_client, tell_absence
+from bastion.cli.connect import open_client, warn_if_no_daemon
 from bastion.cli.jobs.waiting import tell_end, wait_for
 from bastion.cli.output import emit_json, plain, say
 from bastion.cli.target import Target
@@ -33,9 +33,9 @@ def _run(call: Invocation) -> int:
             code = error.exit_code
             continue
         cancelled.append(done)
-        say(_told(done))
+        say(_outcome_text(done))
     if cancelled and not call.flags.wait:
-        tell_absence(client, target)
+        warn_if_no_daemon(client, target)
     if call.flags.wait:
         waited = _wait(client, target, cancelled)
         code = waited or code
@@ -44,7 +44,7 @@ def _run(call: Invocation) -> int:
     return code
 
 
-def _told(done: Cancelled) -> str:
+def _outcome_text(done: Cancelled) -> str:
     if done.removed:
         return f"removed the refused spec of {done.name}"
     return f"{done.name} is already being cancelled" if done.already else f"cancelling {done.name}"

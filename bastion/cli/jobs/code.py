@@ -47,7 +47,7 @@ def define(values: flags.FlagValues) -> None:
     )
 
 
-def packed(call: Invocation, *, without: str = "") -> Bundle | None:
+def pack_bundle(call: Invocation, *, without: str = "") -> Bundle | None:
     """Pack the bundle that the flags ask for, or say on stderr why there is none.
 
     Args:
@@ -73,7 +73,7 @@ def packed(call: Invocation, *, without: str = "") -> Bundle | None:
         say("bastion: not uploading code: this folder is not in a git repository (use --bundle=DIR to pack a folder)")
         return None
     try:
-        exclude = [*call.flags.bundle_exclude, *_pattern_of(without, folder)]
+        exclude = [*call.flags.bundle_exclude, *_exclude_pattern(without, folder)]
         found = bundle.pack(folder, exclude=exclude, allow=call.flags.bundle_allow)
     except bundle.NothingToPack:
         if asked:
@@ -100,7 +100,7 @@ def file_of_stdout() -> str:
         return ""
 
 
-def _pattern_of(path: str, folder: Path) -> list[str]:
+def _exclude_pattern(path: str, folder: Path) -> list[str]:
     if not path:
         return []
     try:
@@ -124,7 +124,7 @@ def ensure_stored(call: Invocation, client: Client, url: str | None, *, spec_fil
     digest = bundles.digest_in(url or "")
     if not digest or url != f"{client.root.url}/{keys.bundle(digest)}" or client.store.head(keys.bundle(digest)):
         return
-    bundle = packed(call, without=spec_file)
+    bundle = pack_bundle(call, without=spec_file)
     if bundle is None or bundle.sha256 != digest:
         here = "there is no code here" if bundle is None else f"the code in {plain(str(bundle.folder))} differs"
         raise Refused(

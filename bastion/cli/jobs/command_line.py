@@ -98,10 +98,10 @@ def still_masked(variables: Mapping[str, str]) -> list[str]:
 
 def draw_name(user: str, arguments: Sequence[str]) -> str:
     """Generate `<user>-<word of the command>-<6 hex>`."""
-    return f"{_word(user, 20) or 'user'}-{_word(_telling(arguments), 16) or 'job'}-{secrets.token_hex(3)}"
+    return f"{_word(user, 20) or 'user'}-{_word(_identifying_word(arguments), 16) or 'job'}-{secrets.token_hex(3)}"
 
 
-def _telling(arguments: Sequence[str]) -> str:
+def _identifying_word(arguments: Sequence[str]) -> str:
     """The word that identifies a command: `train` of `python3 -u train.py`, `python3` of `python3 -c ...`."""
     program = PurePosixPath(arguments[0]).name
     if _INTERPRETERS.fullmatch(program):

@@ -61,7 +61,7 @@ def _run(call: Invocation) -> int:
     keys.check_job_name(name, bastion=root.bastion, new=True)
     for hint in hints:
         say(f"bastion: {hint}")
-    bundle = job_code.packed(call, without=job_code.file_of_stdout() if call.flags.dry_run else "")
+    bundle = job_code.pack_bundle(call, without=job_code.file_of_stdout() if call.flags.dry_run else "")
     client, target = open_client(call, start=not call.flags.dry_run)
     spec = job_spec.new(
         name=name,

@@ -9,7 +9,7 @@ from absl import flags
 
 from bastion.cli import phrases
 from bastion.cli.command import Command, Invocation
-from bastion.cli.connect import open_client, tell_absence
+from bastion.cli.connect import open_client, warn_if_no_daemon
 from bastion.cli.output import emit_json, plain, say, table
 from bastion.client import Result
 from bastion.core.errors import EXIT_INFRASTRUCTURE
@@ -43,7 +43,7 @@ def _run(call: Invocation) -> int:
         say(f"bastion: no daemon has published a status for {plain(client.root.url)} yet")
         code = EXIT_INFRASTRUCTURE
     else:
-        code = EXIT_INFRASTRUCTURE if tell_absence(client, target) else 0
+        code = EXIT_INFRASTRUCTURE if warn_if_no_daemon(client, target) else 0
     live = client.entries(again=False)
     invalid = status.invalid if status is not None else ()
     alarms = [" ".join(alarm.split()) for alarm in status.alarms] if status is not None else []
@@ -105,7 +105,7 @@ def _invalid(entry: InvalidEntry) -> Sequence[str]:
 
 
 def _completed(result: Result, now: float) -> Sequence[str]:
-    """The spec may be one of another implementation."""
+    """The row of a completed job, whose spec another implementation may have written."""
     fields, runner = _table(result.document, "metadata"), _table(result.document, "runner")
     return (
         result.name,

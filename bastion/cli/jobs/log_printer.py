@@ -20,7 +20,7 @@ from bastion.client.logs.pieces import LineJoiner, LogPiece
 from bastion.client.logs.window import LastLines, LogWindow
 
 # SGR codes that are readable on dark and on light backgrounds; worker i uses the code at i modulo their number.
-_COLOURS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
+_COLORS = (36, 33, 32, 35, 34, 96, 93, 92, 95, 94)
 _EVERYTHING = LogWindow()
 # Minimum intervals between showing unfinished lines: in all, and per worker.
 _UNFINISHED_SECONDS = 5.0
@@ -83,7 +83,7 @@ class LogPrinter:
         # JSON holds lines as they were written.
         self._joiner = LineJoiner(self._whole, rewriting=not raw and not as_json)
         self._last: LastLines[tuple[_Attempt, LogPiece]] = LastLines(window.tail, self._line)
-        self._coloured = {stream: _coloured(stream) for stream in ("stdout", "stderr")}
+        self._colored = {stream: _colored(stream) for stream in ("stdout", "stderr")}
         # One per stream of ours that is a terminal.
         self._cleaners = {
             stream: OutputCleaner(carriage_returns=True)
@@ -162,9 +162,9 @@ class LogPrinter:
         head = f"{plain(piece.at)} " if self._timestamps and piece.at else ""
         if self._prefixed:
             prefix = attempt.prefix(piece.worker)
-            colour = _COLOURS[piece.worker % len(_COLOURS)]
+            color = _COLORS[piece.worker % len(_COLORS)]
             # The reset also ends a style that the previous line left on.
-            head += f"\x1b[0;{colour}m{prefix[:-1]}\x1b[0m " if self._coloured[stream] else prefix
+            head += f"\x1b[0;{color}m{prefix[:-1]}\x1b[0m " if self._colored[stream] else prefix
         text = piece.text
         if piece.stream == "gap":
             text = f"--- {plain(text.decode('utf-8', 'replace'))} ---".encode()
@@ -211,7 +211,7 @@ def _same_place() -> bool:
     return (out.st_dev, out.st_ino) == (err.st_dev, err.st_ino)
 
 
-def _coloured(stream: str) -> bool:
+def _colored(stream: str) -> bool:
     """Whether to color prefixes: on a terminal with colors, unless $NO_COLOR is set."""
     terminal = getattr(sys, stream).isatty()
     return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Sequence
 
 from absl import flags
 
+from bastion.cli import durations
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client
 from bastion.cli.jobs.line_pattern import LinePattern
@@ -22,7 +22,6 @@ from bastion.core.model import job_spec
 from bastion.core.model.job_spec import JobSpec
 
 _TAIL_MAX = 100_000
-_UNIT_SECONDS = {"s": 1, "m": 60, "h": 3600, "d": 86400}
 
 
 def _define(values: flags.FlagValues) -> None:
@@ -178,9 +177,9 @@ def _window(call: Invocation, now: float) -> LogWindow:
 
 
 def _since(text: str, now: float) -> float:
-    ago = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])", text)
+    ago = durations.seconds_of(text)
     if ago is not None:
-        return max(0.0, now - float(ago[1]) * _UNIT_SECONDS[ago[2]])
+        return max(0.0, now - ago)
     try:
         instant = from_rfc3339(text)
     except (ValueError, OverflowError) as error:

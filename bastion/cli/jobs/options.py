@@ -6,11 +6,11 @@ To add a job option, add its field in `bastion.core.model.job_spec` and its flag
 from __future__ import annotations
 
 import math
-import re
 from typing import TYPE_CHECKING
 
 from absl import flags
 
+from bastion.cli import durations
 from bastion.cli.command import Invocation
 from bastion.cli.jobs import code as job_code
 from bastion.cli.jobs import encryption as job_proxy
@@ -150,9 +150,7 @@ def _duration(call: Invocation, flag: str) -> int | None:
     text = call.flags[flag].value
     if not text:
         return None
-    units = {"s": 1, "m": 60, "h": 3600, "d": 86400}
-    found = re.fullmatch(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)([smhd])", text.strip())
-    seconds = math.ceil(float(found[1]) * units[found[2]]) if found else 0
+    seconds = math.ceil(durations.seconds_of(text.strip()) or 0)
     if not 1 <= seconds <= limits.EXPECTED_DURATION_MAX_SECONDS:
         most = limits.EXPECTED_DURATION_MAX_SECONDS // 86400
         raise Refused(f"--{flag}={plain(text)} is not a valid duration; write it like 45m or 2h, up to {most}d")

@@ -6,7 +6,7 @@ from absl import flags
 
 from bastion.cli import phrases
 from bastion.cli.command import Invocation
-from bastion.cli.connect import start_command, tell_absence
+from bastion.cli.connect import start_command, warn_if_no_daemon
 from bastion.cli.jobs.log_printer import LogPrinter
 from bastion.cli.jobs.waiting import next_steps, tell_end, wait_for
 from bastion.cli.output import emit_json, say
@@ -55,7 +55,7 @@ def report_submitted(call: Invocation, client: Client, target: Target, submitted
             f"the job waits until one does ({start_command(target)})"
         )
     elif not waiting:
-        tell_absence(client, target)
+        warn_if_no_daemon(client, target)
     if not waiting and client.backlog(again=False) and not submitted.update:
         kept_out = client.kept_out(JobInfo(name=submitted.name, uid=submitted.uid, stage=Stage.SUBMITTED))
         if kept_out is not None:

@@ -90,12 +90,12 @@ def tell_end(name: str, ended: Ended, tell: Callable[[str], None] = say) -> None
         return
     outcome = ended.result.outcome
     code = ended.exit_code
-    told = ending(outcome, ended.message)
+    text = ending(outcome, ended.message)
     attempts = ended.result.attempts
     # The command itself may exit with 75, too.
     if code == EXIT_INFRASTRUCTURE and attempts and attempts[-1].cause == "infrastructure":
-        told = f"{plain(outcome)} because of an infrastructure failure, not its command: {plain(ended.message)}"
-    tell(f"{name} {told}" + (f" (exit code {code})" if outcome == "failed" else ""))
+        text = f"{plain(outcome)} because of an infrastructure failure, not its command: {plain(ended.message)}"
+    tell(f"{name} {text}" + (f" (exit code {code})" if outcome == "failed" else ""))
 
 
 class _Shown:

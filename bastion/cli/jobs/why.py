@@ -9,7 +9,7 @@ from absl import flags
 
 from bastion.cli import phrases
 from bastion.cli.command import Command, Invocation
-from bastion.cli.connect import open_client, tell_absence
+from bastion.cli.connect import open_client, warn_if_no_daemon
 from bastion.cli.output import emit_json, plain
 from bastion.client import Client, JobInfo, PastAttempt, Result, Stage
 from bastion.core.instants import to_rfc3339
@@ -34,7 +34,7 @@ def _run(call: Invocation) -> int:
     client, target = open_client(call)
     info = client.require(call.operands[0])
     if info.stage is not Stage.COMPLETED and not call.json:
-        tell_absence(client, target)
+        warn_if_no_daemon(client, target)
     estimate = _estimate(client, info) if call.flags.eta else None
     if call.json:
         emit_json(_document(client, info, estimate))

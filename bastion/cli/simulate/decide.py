@@ -102,7 +102,10 @@ def document(plan: Plan, least: Mapping[str, tuple[int, ...]]) -> dict[str, Any]
             project: {"entitlement": dict(one.entitlement), "usage": dict(one.usage), "demand": dict(one.demand)}
             for project, one in plan.projects.items()
         },
-        "pool": {kind: {"total": one.total, "used": one.used, "free": one.free} for kind, one in plan.pool.items()},
+        "pool": {
+            resource_type: {"total": one.total, "used": one.used, "free": one.free}
+            for resource_type, one in plan.pool.items()
+        },
     }
 
 
@@ -131,9 +134,15 @@ def _show(plan: Plan) -> None:
         rows.append((decision.name, decision.verdict.value, tier, place, why))
     print(table(("JOB", "VERDICT", "TIER", "POSITION", "WHY"), rows))
     usages = [
-        (project, kind, str(one.usage.get(kind, 0)), str(one.entitlement.get(kind, 0)), str(one.demand.get(kind, 0)))
+        (
+            project,
+            resource_type,
+            str(one.usage.get(resource_type, 0)),
+            str(one.entitlement.get(resource_type, 0)),
+            str(one.demand.get(resource_type, 0)),
+        )
         for project, one in plan.projects.items()
-        for kind in plan.pool
+        for resource_type in plan.pool
     ]
     print(table(("PROJECT", "TYPE", "USAGE", "ENTITLEMENT", "DEMAND"), usages), end="")
 

@@ -44,14 +44,14 @@ def parse_jobs(data: bytes) -> GivenJobs:
     except (ValueError, RecursionError) as error:
         raise Refused(f"the jobs are not valid JSON: {plain(error)}; they must be a list of objects") from error
     if not isinstance(document, list):
-        raise Refused(f"the jobs are {_kind(document)}; they must be a list of objects: [{{...}}, {{...}}]")
+        raise Refused(f"the jobs are {_json_type(document)}; they must be a list of objects: [{{...}}, {{...}}]")
     jobs: list[Job] = []
     places: dict[str, int] = {}
     least: dict[str, tuple[int, ...]] = {}
     unknown: dict[str, None] = {}
     for index, entry in enumerate(document):
         if not isinstance(entry, dict):
-            raise Refused(f"jobs[{index}] is {_kind(entry)}; it must be an object with {', '.join(_NEEDED)}")
+            raise Refused(f"jobs[{index}] is {_json_type(entry)}; it must be an object with {', '.join(_NEEDED)}")
         job = _Entry(index, entry).job()
         if job.name in places:
             raise Refused(f"jobs[{index}].name is {_shown(job.name)}, like jobs[{places[job.name]}]; names must differ")
@@ -161,16 +161,18 @@ class _Entry:
         held: dict[str, int] = {}
         for (least, most, units), count in zip(bounds, replicas, strict=True):
             scaling.append(Scaling(per_replica=units, most=most - least, extra=count - least))
-            for kind, amount in units.items():
-                demand[kind] = demand.get(kind, 0) + least * amount
-                held[kind] = held.get(kind, 0) + count * amount
+            for resource_type, amount in units.items():
+                demand[resource_type] = demand.get(resource_type, 0) + least * amount
+                held[resource_type] = held.get(resource_type, 0) + count * amount
         return tuple(scaling), demand, held if running else {}
 
     def _bounds(self, place: int, spec: object) -> tuple[int, int, dict[str, int]]:
         """Minimum and maximum replicas of a scaling, and the units of one replica."""
         at = f"jobs[{self._index}].scaling_specs[{place}]"
         if not isinstance(spec, dict):
-            raise Refused(f"{at} is {_kind(spec)}; it must have min_replicas, max_replicas and resources_per_replica")
+            raise Refused(
+                f"{at} is {_json_type(spec)}; it must have min_replicas, max_replicas and resources_per_replica"
+            )
         least, most = spec.get("min_replicas"), spec.get("max_replicas")
         if type(least) is not int or type(most) is not int or not 1 <= least <= most <= _REPLICAS_MAX:
             raise Refused(
@@ -199,16 +201,16 @@ class _Entry:
             raise Refused(
                 f'jobs[{self._index}].{name} is {_shown(value)}; it must be units by resource type, like {{"v4": 32}}'
             )
-        for kind, amount in value.items():
+        for resource_type, amount in value.items():
             if type(amount) is not int or not 0 <= amount <= _AMOUNT_MAX:
                 raise Refused(
-                    f"jobs[{self._index}].{name}[{_shown(kind)}] is {_shown(amount)}; "
+                    f"jobs[{self._index}].{name}[{_shown(resource_type)}] is {_shown(amount)}; "
                     f"it must be a whole number of units from 0 to {_AMOUNT_MAX}"
                 )
         return dict(value)
 
 
-def _kind(value: object) -> str:
+def _json_type(value: object) -> str:
     names = {dict: "an object", list: "a list", str: "a string", bool: "true or false", type(None): "null"}
     return names.get(type(value), "a number")
 

@@ -127,15 +127,15 @@ def read_trace(path: str) -> list[TraceJob]:
 
 
 def _replay(task: Task, policy: Policy, jobs: list[TraceJob]) -> Result:
-    kind = only_type(policy)
-    shares = shares_of(policy, kind)
+    resource_type = only_type(policy)
+    shares = shares_of(policy, resource_type)
     without_quota = sum(job.project not in shares for job in jobs)
     if task.jitter:
         jobs = trace.jittered(jobs, task.jitter, random.Random(task.seed).random)
     whole = trace.cut(jobs, shares, start_day=task.start_day, days=task.days, load=task.load or 1.0)
     if task.load is None:
-        whole = replace(whole, pool=policy.total(kind))
-    policy, whole = scaled(policy, kind, whole)
+        whole = replace(whole, pool=policy.total(resource_type))
+    policy, whole = scaled(policy, resource_type, whole)
     window = trace.fitting(whole)
     private = private_window(window)
     alone = _run(task, Static(), private)

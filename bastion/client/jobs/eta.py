@@ -113,7 +113,7 @@ def decisions_max(jobs: Collection[Job]) -> int:
 
 def seed(jobs: Iterable[Job]) -> bytes:
     """A random seed that the jobs determine."""
-    told = sorted(
+    facts = sorted(
         (job.name, job.status.value, job.queued_at, job.started_at or 0.0, amounts_of(job.demand)) for job in jobs
     )
-    return hashlib.sha256(repr(told).encode("utf-8", "replace")).digest()
+    return hashlib.sha256(repr(facts).encode("utf-8", "replace")).digest()

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from bastion.client.daemon_health import DaemonPulse
+from bastion.client.daemon_health import DaemonHealth
 from bastion.client.jobs.client import Client
 from bastion.client.jobs.job_info import JobInfo, Stage
 from bastion.client.jobs.poll_pace import Look, Rotation
@@ -194,7 +194,7 @@ class _Following:
         self._generation = generation
         self._what = what
         self._rotation = Rotation(client.clock, sparing=client.pace.sparing)
-        self._pulse = DaemonPulse(client.store, client.clock, local=client.root.local)
+        self._health = DaemonHealth(client.store, client.clock, local=client.root.local)
         self._daemon_problem = ""
         self._shown: tuple[object, ...] | None = None
         self._minute: float | None = None  # of the last progress, while the job waits for capacity
@@ -356,7 +356,7 @@ class _Following:
             self._whole = generation != self._spec_seen
 
     def _look_at_lease(self) -> Iterator[Event]:
-        problem = self._pulse.look()
+        problem = self._health.look()
         if bool(problem) != bool(self._daemon_problem):
             yield Noted(
                 text=f"{problem}; running jobs continue, and other jobs wait until a daemon runs again"

@@ -15,10 +15,10 @@ from bastion.client.jobs.job_info import JobInfo, Stage
 from bastion.client.jobs.overview import Overview
 from bastion.client.jobs.results import Result, read_result
 from bastion.client.logs.reader import RunLogs
-from bastion.core import documents, limits
+from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.errors import InvalidDocument, InvalidSpec, NotFound, ObjectTooLarge, Refused
-from bastion.core.model import job_record, job_spec
+from bastion.core.model import job_record, job_spec, refusal
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.lifecycle import Status
 from bastion.core.status.document import BacklogEntry, JobEntry
@@ -191,11 +191,9 @@ class Lookup(Overview):
     def _problem(self, name: str, *, generation: int | None) -> str:
         """The problem that `jobs/invalid/` holds for the spec of that generation (None: of any)."""
         try:
-            document = documents.loads(self.store.get(keys.invalid(name), max_bytes=limits.DOCUMENT_MAX_BYTES).data)
-        except (NotFound, ObjectTooLarge, documents.DocumentError):
+            found = refusal.read(self.store.get(keys.invalid(name), max_bytes=limits.DOCUMENT_MAX_BYTES).data)
+        except (NotFound, ObjectTooLarge, InvalidDocument):
             return ""
-        if not isinstance(document, dict) or document.get("name") != name:
+        if found.name != name or generation not in (None, found.generation):
             return ""
-        if generation is not None and document.get("generation") != generation:
-            return ""
-        return str(document.get("problem") or "it is not a valid job spec")
+        return found.problem or "it is not a valid job spec"

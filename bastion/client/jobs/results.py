@@ -1,6 +1,6 @@
 """How a job ended, by `jobs/complete/<job>`. Pure.
 
-Reading is lenient: the ancestor's daemons write no `result`, and one odd field must not hide the others.
+Reading is lenient: AXLearn's daemons write no `result`, and one odd field must not hide the others.
 """
 
 from __future__ import annotations

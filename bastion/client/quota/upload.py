@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import quota
-from bastion.client.daemon_health import DaemonPulse
+from bastion.client.daemon_health import DaemonHealth
 from bastion.client.jobs.client import Client
 from bastion.client.jobs.overview import BastionRoot
 from bastion.core import limits
@@ -207,7 +207,7 @@ class QuotaClient:
     def _absence(self) -> str:
         """Why the status may be out of date; empty if a daemon is running."""
         client = self.client
-        problem = DaemonPulse(client.store, client.clock, local=client.root.local).look()
+        problem = DaemonHealth(client.store, client.clock, local=client.root.local).look()
         if problem:
             return problem
         meta = client.store.head(keys.LEASE)
@@ -263,7 +263,7 @@ class QuotaClient:
     def await_in_force(self, generation: int) -> str:
         """Wait until the file of that generation is in force; return why it is not, or an empty text."""
         client = self.client
-        pulse = DaemonPulse(client.store, client.clock, local=client.root.local)
+        health = DaemonHealth(client.store, client.clock, local=client.root.local)
         poll = _POLL_LOCAL_SECONDS if client.root.local else _POLL_REMOTE_SECONDS
         until = client.clock.monotonic() + _PATIENCE_SECONDS
         while True:
@@ -273,7 +273,7 @@ class QuotaClient:
             meta = self._store.head(keys.PROJECT_QUOTAS)
             if meta is None or meta.generation != generation:
                 return "someone else has changed the file since"
-            absence = pulse.look()
+            absence = health.look()
             if absence:
                 return f"{absence}; the file applies when one runs"
             if client.clock.monotonic() >= until:

@@ -40,7 +40,7 @@ OPTIONS_IN_FORCE = "config/in-force-options.json"
 # Large data that can wait for free space.
 _BULK = ("logs/", "outputs/", "bundles/", "agents/")
 
-# Names that we create and read. The ancestor's clients write any printable ASCII character but "/". We refuse what is
+# Names that we create and read. AXLearn's clients write any printable ASCII character but "/". We refuse what is
 # special to a shell, a URL or gsutil, and "~", which separates a name from a uid in our keys.
 _NEW_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
 _READ_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:,+=@-]*")

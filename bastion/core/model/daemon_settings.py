@@ -331,13 +331,13 @@ def _warnings(file: _File, resource_types: Mapping[str, ResourceTypeSettings]) -
     for instance_type in instance_types.table().values():
         offered.setdefault(instance_type.resource_type, set()).update(instance_type.zones)
     anywhere = set().union(*offered.values())
-    told: set[str] = set()
+    reported: set[str] = set()
     for resource_type, settings in resource_types.items():
         own = resource_type in file.types
         for zone in settings.zones:
             if own and zone not in offered[resource_type]:
                 where = " ".join(sorted(offered[resource_type]))
                 yield f"{resource_type} was not offered in {zone} when this version was made, but in {where}"
-            elif zone not in anywhere | told:
-                told.add(zone)
+            elif zone not in anywhere | reported:
+                reported.add(zone)
                 yield f"no TPU was offered in {zone} when this version was made"

@@ -184,7 +184,7 @@ class JobRecord(_Part):
     model_config = ConfigDict(populate_by_name=True)
 
     status: Status = Status.PENDING
-    # Contract: what the ancestor's tools show (`tier`), without our own keys.
+    # Contract: what AXLearn's tools show (`tier`), without our own keys.
     metadata: dict[str, Any] = Field(default_factory=dict)
     name: str
     uid: str  # identity of the job among others of the same name

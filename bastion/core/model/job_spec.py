@@ -1,4 +1,4 @@
-"""JobSpec version 1 (contract): read strictly, written so that the ancestor's clients understand it.
+"""JobSpec version 1 (contract): read strictly, written so that clients of AXLearn's Bastion understand it.
 
 A spec keeps its document unchanged, unknown fields included, because `jobs/complete/` holds that document plus
 `result`.
@@ -201,7 +201,7 @@ def _explain(error: ValidationError) -> str:
 
 
 def _check_creation_time(text: str) -> None:
-    # The ancestor writes str(datetime), which omits a zero fraction.
+    # AXLearn writes str(datetime), which omits a zero fraction.
     try:
         datetime.strptime(text, _CREATION_TIME if "." in text else "%Y-%m-%d %H:%M:%S")
     except ValueError as error:
@@ -211,7 +211,7 @@ def _check_creation_time(text: str) -> None:
         raise InvalidSpec(problem) from error
 
 
-def _owed(instance_type: instance_types.InstanceType, num_replicas: int) -> dict[str, int]:
+def _required_units(instance_type: instance_types.InstanceType, num_replicas: int) -> dict[str, int]:
     return {instance_type.resource_type: instance_type.amount * num_replicas}
 
 
@@ -220,11 +220,11 @@ def _runner(model: _Spec, resources: Mapping[str, int], packed: PackedDocument) 
         return None
     instance_type = instance_types.lookup(model.runner.instance_type)
     # An undeclared replica would be capacity without a charge.
-    owed = _owed(instance_type, model.runner.num_replicas)
-    if dict(resources) != owed:
+    required = _required_units(instance_type, model.runner.num_replicas)
+    if dict(resources) != required:
         raise InvalidSpec(
             f"metadata.resources is {dict(resources)}, but {model.runner.num_replicas} x {instance_type.name} "
-            f"needs {owed}"
+            f"needs {required}"
         )
     return Runner(
         instance_type=instance_type,
@@ -295,7 +295,7 @@ def from_document(document: Any, *, name: str, packed: PackedDocument | None = N
 def overwriting(spec: JobSpec, accepted: JobSpec) -> JobSpec:
     """Read `spec` as the overwrite of an accepted spec. An update without `runner` keeps the accepted one.
 
-    The ancestor's client omits the runner. Raises InvalidSpec if the resources of the update do not match it.
+    AXLearn's client omits the runner. Raises InvalidSpec if the resources of the update do not match it.
     """
     runner = accepted.runner
     if spec.runner is not None or runner is None:
@@ -303,11 +303,11 @@ def overwriting(spec: JobSpec, accepted: JobSpec) -> JobSpec:
     document = {**spec.document, "runner": accepted.document["runner"]}
     if not spec.updates(accepted) and document != dict(accepted.document):
         return spec  # another job of that name
-    owed = _owed(runner.instance_type, runner.num_replicas)
-    if dict(spec.resources) != owed:
+    required = _required_units(runner.instance_type, runner.num_replicas)
+    if dict(spec.resources) != required:
         raise InvalidSpec(
             f"the update has no runner, and the present one ({runner.num_replicas} x {runner.instance_type.name}) "
-            f"needs metadata.resources {owed}, not {dict(spec.resources)}; "
+            f"needs metadata.resources {required}, not {dict(spec.resources)}; "
             "use these resources, add a matching runner, or cancel the job and submit it again"
         )
     return from_document(document, name=spec.name)
@@ -370,7 +370,7 @@ def new(
     now: float,
     options: JobOptions = _NO_OPTIONS,
 ) -> JobSpec:
-    """Make a new spec with every field that the ancestor's clients expect; raises like `parse`."""
+    """Make a new spec with every field that AXLearn's clients expect; raises like `parse`."""
     keys.check_job_name(name, bastion=bastion, new=True)
     document: dict[str, Any] = {
         "version": 1,
@@ -391,7 +391,7 @@ def new(
     }
     if options.instance_type:
         instance_type = instance_types.lookup(options.instance_type)
-        document["metadata"]["resources"] = _owed(instance_type, options.num_replicas)
+        document["metadata"]["resources"] = _required_units(instance_type, options.num_replicas)
         document["runner"] = options.runner() | {"instance_type": instance_type.name}
     if options.code_asset_path is not None:
         document["code_asset_path"] = options.code_asset_path

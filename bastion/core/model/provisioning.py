@@ -50,7 +50,7 @@ class Provisioning:
     token_file: str = ""  # file on the daemon's machine with the emulator's token
     # Node settings by resource type; a missing type is not provisioned.
     resource_types: Mapping[str, ResourceTypeSettings]
-    tiers: tuple[Tier, ...] = (Tier(),)  # By number; the last one also covers higher numbers. Never empty.
+    tiers: tuple[Tier, ...] = (Tier(),)  # by number; the last one also covers higher numbers; never empty
     budgets: Budgets = field(default_factory=Budgets)
     warnings: tuple[str, ...] = ()  # probable mistakes, for people
     record_ticks: int = 0  # number of ticks that the daemon keeps as files; 0: none
@@ -63,14 +63,14 @@ class Provisioning:
         nodes = self.resource_types.get(instance_type.resource_type)
         if nodes is None:
             return ()
-        made_of = self.tiers[min(tier or 0, len(self.tiers) - 1)]
-        reserved = made_of.model is CapacityModel.RESERVED
-        zones = _of_type(made_of.zones, instance_type.resource_type) or (nodes.zones[:1] if reserved else nodes.zones)
+        capacity = self.tiers[min(tier or 0, len(self.tiers) - 1)]
+        reserved = capacity.model is CapacityModel.RESERVED
+        zones = _of_type(capacity.zones, instance_type.resource_type) or (nodes.zones[:1] if reserved else nodes.zones)
         return tuple(
             Place(
                 zone=zone,
-                model=made_of.model,
-                reservation=(_of_type(made_of.reservations, instance_type.resource_type) or "") if reserved else "",
+                model=capacity.model,
+                reservation=(_of_type(capacity.reservations, instance_type.resource_type) or "") if reserved else "",
                 network=nodes.network,
                 subnetwork=nodes.subnetwork,
                 external_ips=nodes.external_ips,

@@ -46,7 +46,7 @@ class QueueLimit:
         return max(0, self.limit - self.queued)
 
 
-class QueueRoom:
+class QueueCounts:
     """The queued jobs of each owner, updated while jobs are accepted."""
 
     def __init__(self, policy: Policy | None, records: Iterable[JobRecord]) -> None:

@@ -90,16 +90,16 @@ def _failed(plan: RunPlan, report: Report, now: float, *, provisional: bool) -> 
 
 
 def _lost_gang(plan: RunPlan, view: RunView, now: float) -> Ending | None:
-    node, name = view.gang, plan.ref.name
+    gang, name = view.gang, plan.ref.name
     claimed = view.claim is not None and view.claim.token == plan.attempt.token
-    if view.failure is not None and (node is None or node.state is GangState.FAILED):
+    if view.failure is not None and (gang is None or gang.state is GangState.FAILED):
         cause, message = view.failure
         # A gang that ran was created, whatever the API reports.
         return _ending(plan, Cause.INFRASTRUCTURE if claimed else Cause(cause), f"{name}: {message}", now)
     if plan.foreign_host:
         return None  # another machine cannot see it
-    if node is not None and node.state in (GangState.LOST, GangState.DELETING, GangState.FAILED):
-        return _ending(plan, Cause.INFRASTRUCTURE, f"{name} was lost: {node.message or node.state.value}", now)
+    if gang is not None and gang.state in (GangState.LOST, GangState.DELETING, GangState.FAILED):
+        return _ending(plan, Cause.INFRASTRUCTURE, f"{name} was lost: {gang.message or gang.state.value}", now)
     if claimed and view.gang_gone:
         return _ending(plan, Cause.INFRASTRUCTURE, f"{name} disappeared; the scheduler did not delete it", now)
     return None
@@ -180,22 +180,23 @@ def classify(plan: RunPlan, view: RunView, ending: Ending, now: float) -> Ending
         return settled
     lost = _lost_host(plan, view, ending.at, told_to_stop=True)
     if lost is not None:
-        return _beside(lost, settled)
+        return _with_failure(lost, settled)
     if not _all_final(view):
         overdue = _overdue(plan, view, ending.at, now)
         if overdue is None:
             return None
         if view.reports[overdue].phase is not HostPhase.ENDED:  # otherwise only its last output is missing
             text = f"worker {overdue} did not report how it ended"
-            return _beside(_ending(plan, Cause.INFRASTRUCTURE, text, ending.at, failed_worker=overdue), settled)
+            return _with_failure(_ending(plan, Cause.INFRASTRUCTURE, text, ending.at, failed_worker=overdue), settled)
     missing = next((host for host in range(plan.hosts) if host not in view.reports), None)
     if missing is not None and failed is not None and _ran_seconds(failed) >= limits.MISSING_HOST_SECONDS:
         text = f"worker {missing} did not come up"
-        return _beside(_ending(plan, Cause.INFRASTRUCTURE, text, ending.at, failed_worker=missing), settled)
+        return _with_failure(_ending(plan, Cause.INFRASTRUCTURE, text, ending.at, failed_worker=missing), settled)
     return settled
 
 
-def _beside(lost: Ending, failed: Ending) -> Ending:
+def _with_failure(lost: Ending, failed: Ending) -> Ending:
+    """Return the loss, with the failure that came with it in the message."""
     text = f"{lost.message}; also: {failed.message}"[: limits.MESSAGE_MAX_CHARS]
     return lost.model_copy(update={"cause": Cause.INFRASTRUCTURE, "message": text})
 

@@ -10,24 +10,25 @@ from bastion.core.model.job_record import Attempt, Cause, Ending, JobRecord, Wai
 from bastion.core.model.world import RunView
 
 
-def seen(attempt: Attempt, view: RunView, now: float) -> Attempt:
+def with_wait(attempt: Attempt, view: RunView, now: float) -> Attempt:
     """Return the attempt with what its gang waits for; the same object if nothing changed."""
-    node = view.gang
-    if node is None or attempt.running_since is not None:
+    gang = view.gang
+    if gang is None or attempt.running_since is not None:
         return attempt
-    if node.state is GangState.WAITING:
-        word = node.waiting or "WAITING"
-        if attempt.waiting is not None and attempt.waiting.state == word:
+    if gang.state is GangState.WAITING:
+        state = gang.waiting or "WAITING"
+        if attempt.waiting is not None and attempt.waiting.state == state:
             return attempt
         since = now if attempt.waiting is None else attempt.waiting.since
-        waiting = Waiting(state=word, zone=node.ref.zone, since=since)
+        waiting = Waiting(state=state, zone=gang.ref.zone, since=since)
         return attempt.model_copy(update={"waiting": waiting, "up_since": None})
-    if attempt.waiting is not None and node.state in (GangState.CREATING, GangState.READY):
+    if attempt.waiting is not None and gang.state in (GangState.CREATING, GangState.READY):
         return attempt.model_copy(update={"waiting": None, "up_since": now})
     return attempt
 
 
-def told(before: Attempt, after: Attempt) -> str:
+def history_text(before: Attempt, after: Attempt) -> str:
+    """Return the history line for a change of the wait; empty if there is none."""
     if before.waiting is None and after.waiting is not None:
         return f"attempt {after.number} is waiting for capacity{_where(after.waiting)}: {after.waiting.state}"
     if before.waiting is not None and after.waiting is None and after.up_since is not None:
@@ -47,9 +48,10 @@ def waited_seconds(record: JobRecord, attempt: Attempt | None, now: float) -> fl
 
 
 def spent_seconds(attempt: Attempt, ending: Ending) -> float:
+    """Return the seconds that an ended attempt waited for capacity."""
     if attempt.waiting is not None:
         return max(0.0, ending.at - attempt.waiting.since)
-    # A gang that learns of the shortage only at its end has waited all along.
+    # The API may report the shortage only at the end; then the whole attempt was a wait.
     return max(0.0, ending.at - attempt.started_at) if ending.cause is Cause.CAPACITY else 0.0
 
 

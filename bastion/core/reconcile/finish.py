@@ -56,7 +56,7 @@ def finish(view: JobView, record: JobRecord, *, just_written: bool) -> list[Effe
         PutComplete(record=record, document=documents.dumps(result_document(record))),
         DropSpec(name=record.name, generation=record.generation),
     ]
-    if view.user_request is not None and not any(isinstance(effect, DropUserRequest) for effect in effects):
+    if view.user_request is not None:
         effects.append(DropUserRequest(name=record.name, generation=view.user_request.generation))
     effects.append(DropRuns(uid=record.uid))
     effects.append(DropRecord(name=record.name, generation=JUST_WRITTEN if just_written else view.record_generation))

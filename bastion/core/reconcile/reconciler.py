@@ -63,24 +63,24 @@ def reconcile_job(
         return adopt(view, world, now)
     if view.record is None:
         return accept(view, world, now)
-    if _waits_on(view, view.record, decision):
+    if _keeps_waiting(view, view.record, decision):
         return []
     before = view.record
     record = before.model_copy(update={"history": _history_to_keep(view, before)})
-    step = _JobReconciler(view, decision, world, now, cleaning)
-    record = step.advance(record)
+    job = _JobReconciler(view, decision, world, now, cleaning)
+    record = job.advance(record)
     effects: list[Effect] = []
-    if step.changed:
+    if job.changed:
         effects.append(PutRecord(record=record, generation=view.record_generation))
     if record.history and record.history[-1].number > view.history_own:
         effects.append(AppendHistory(record=record))
-    effects += step.effects
+    effects += job.effects
     if record.status is Status.COMPLETED:
-        effects += finish.finish(view, record, just_written=step.changed)
+        effects += finish.finish(view, record, just_written=job.changed)
     return effects + quarantine(view)
 
 
-def _waits_on(view: JobView, record: JobRecord, decision: Decision | None) -> bool:
+def _keeps_waiting(view: JobView, record: JobRecord, decision: Decision | None) -> bool:
     """Whether a queued job keeps waiting and needs nothing, which holds for nearly every job."""
     return (
         record.status is Status.PENDING
@@ -123,7 +123,6 @@ class _JobReconciler:
         self.settings = world.settings
         self.world = world
         self.policy = world.policy
-        self.world = world
         self.entropy = world.entropy
         self.now = now
         # After the next write of the state, a start in doubt can no longer land.
@@ -164,7 +163,7 @@ class _JobReconciler:
 
     def _overwritten(self, record: JobRecord) -> JobRecord:
         spec, meta = self.view.spec, self.view.spec_meta
-        assert spec is not None and meta is not None  # the caller looked
+        assert spec is not None and meta is not None  # checked by the caller
         if spec == record.job:  # touched or uploaded again, not changed
             return self._evolve(record, generation=meta.generation)
         if not spec.updates(record.job):
@@ -302,7 +301,7 @@ class _JobReconciler:
         if self.view.late:
             text = "a daemon without the lease started it, and the write arrived late"
             return self._end(record, Cause.SUPERSEDED, text)
-        if attempt.restart is not None and runs.restarts_late(plan, self.view.attempt, self.now):
+        if attempt.restart is not None and runs.restart_is_late(plan, self.view.attempt, self.now):
             restart = attempt.restart.model_copy(update={"since": self.now})
             return self._evolve(record, attempt=attempt.model_copy(update={"restart": restart}))
         ended = self._ended(record, attempt, plan)
@@ -324,7 +323,7 @@ class _JobReconciler:
         if ending is not None and ending.cause is Cause.FAILED and attempt.restart is None:
             restarting = tries.begin(plan, view, self.now)
             if restarting is not None:
-                return self._evolve(record, tries.told(plan, ending), attempt=restarting)
+                return self._evolve(record, tries.history_text(plan, ending), attempt=restarting)
         if ending is None and attempt.waiting is not None:
             ending = capacity.given_up(record, attempt, len(self._zones(record, attempt)), budgets, self.now)
         if ending is None:
@@ -347,19 +346,19 @@ class _JobReconciler:
         if moved.try_number > attempt.try_number:
             text = f"try {moved.try_number} is starting"
             return self._evolve(record, text, attempt=moved, failed_tries=moved.try_number - 1)
-        moved = capacity.seen(moved, view, self.now)
+        moved = capacity.with_wait(moved, view, self.now)
         if moved is not attempt:
             came = attempt.waiting is not None and moved.waiting is None
             waited = capacity.waited_seconds(record, attempt, self.now) if came else record.waited_seconds
-            return self._evolve(record, capacity.told(attempt, moved), attempt=moved, waited_seconds=waited)
+            return self._evolve(record, capacity.history_text(attempt, moved), attempt=moved, waited_seconds=waited)
         self.effects += runs.keep_going(plan, view)
         return record
 
     def _stop(self, record: JobRecord, attempt: Attempt) -> JobRecord:
-        assert attempt.ending is not None  # the caller looked
+        assert attempt.ending is not None  # checked by the caller
         plan = runs.plan_attempt(record, attempt, self.settings)
         view = self.view.attempt
-        if runs.tells_late(view, attempt.ending, self.now):
+        if runs.stop_is_late(view, attempt.ending, self.now):
             ending = attempt.ending.model_copy(update={"at": self.now})
             return self._evolve(record, attempt=attempt.model_copy(update={"ending": ending}))
         if attempt.ending.provisional:

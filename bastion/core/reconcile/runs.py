@@ -188,7 +188,7 @@ def _behind(plan: RunPlan, order: Order) -> bool:
     )
 
 
-def restarts_late(plan: RunPlan, view: RunView, now: float) -> bool:
+def restart_is_late(plan: RunPlan, view: RunView, now: float) -> bool:
     """Whether the order for the next try was long overdue, so that the hosts' time to prepare starts anew."""
     restart = plan.attempt.restart
     if restart is None or now - restart.since < limits.STOP_REPORT_SLACK_SECONDS:
@@ -241,7 +241,7 @@ def lost_logs(plan: RunPlan, view: RunView, now: float) -> list[TellLogGap]:
     return [TellLogGap(job=plan.spec.name, run=plan.run, host=host, at=now, reason=reason) for host in unsaid]
 
 
-def tells_late(view: RunView, ending: Ending, now: float) -> bool:
+def stop_is_late(view: RunView, ending: Ending, now: float) -> bool:
     """Whether a crash or an outage delayed the order to stop, so that the hosts' grace starts anew."""
     open_gate = view.claim is not None and not view.claim.closed
     return open_gate and not _told_to_stop(view) and now - ending.at >= limits.STOP_REPORT_SLACK_SECONDS

@@ -17,7 +17,7 @@ from bastion.core.model.world import World
 from bastion.core.reconcile.effects import CloseGate, DeleteGang, DropRun, DropRuns, DropUserRequest, Effect
 
 _OWNERLESS_TICKS = 5
-# Longer than any request can be under way: until then a host of the run may come up late, and look for its claim.
+# Longer than any request is under way: until then a late host of the run may still look for its claim.
 PAST_RUNS_KEPT_SECONDS = 3600.0
 
 

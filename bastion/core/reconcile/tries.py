@@ -29,7 +29,7 @@ def begin(plan: RunPlan, view: RunView, now: float) -> Attempt | None:
 def go_on(plan: RunPlan, view: RunView, now: float) -> Attempt:
     """Return the attempt after a look at its restarting hosts; the same object if nothing changed."""
     attempt, restart = plan.attempt, plan.attempt.restart
-    assert restart is not None  # the caller looked
+    assert restart is not None  # checked by the caller
     following = attempt.try_number + 1
     if len(view.reports) == plan.hosts and all(r.try_number >= following for r in view.reports.values()):
         tries = (*attempt.tries, restart.failed)
@@ -42,10 +42,12 @@ def go_on(plan: RunPlan, view: RunView, now: float) -> Attempt:
     return attempt.model_copy(update={"restart": restart.model_copy(update={"failed": earlier})})
 
 
-def told(plan: RunPlan, ending: Ending) -> str:
+def history_text(plan: RunPlan, ending: Ending) -> str:
+    """Return the history line for a failed try that another one follows."""
     most = plan.spec.runner.max_tries if plan.spec.runner is not None else 1
     return f"try {plan.attempt.try_number} of {most} failed: {ending.message}; restarting the command"
 
 
 def first_number(record: JobRecord) -> int:
+    """Return the number of a new attempt's first try."""
     return record.failed_tries + 1

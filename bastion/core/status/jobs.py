@@ -1,6 +1,6 @@
 """The scheduler's jobs, read from the published status, for what-if questions outside the daemon.
 
-The status lacks jobs with an unreadable state (an alarm names them), backoffs, and the beneficiaries of stopping jobs.
+The status lacks jobs with an unreadable state (an alarm names them), backoffs, and the claimants of stopping jobs.
 The latter do not matter for evictions: units being freed count as free later in any case.
 """
 
@@ -49,12 +49,12 @@ def _job(entry: JobEntry) -> Job | None:
     if entry.attempt is None:
         if entry.status is not Status.PENDING:
             return None
-        does = JobStatus.PENDING
+        job_status = JobStatus.PENDING
     elif entry.stopping is not None or entry.status is Status.CANCELLING:
-        does = JobStatus.STOPPING
+        job_status = JobStatus.STOPPING
     else:
-        does = JobStatus.RUNNING
-    evicted = does is JobStatus.STOPPING and str(entry.stopping).startswith(f"{Cause.EVICTED.value}:")
+        job_status = JobStatus.RUNNING
+    evicted = job_status is JobStatus.STOPPING and str(entry.stopping).startswith(f"{Cause.EVICTED.value}:")
     return Job(
         name=entry.name,
         project_id=entry.project_id,
@@ -62,7 +62,7 @@ def _job(entry: JobEntry) -> Job | None:
         priority=entry.priority,
         queued_at=entry.queued_at,
         demand=entry.resources,
-        status=does,
+        status=job_status,
         tier=entry.tier,
         # A spec changes only while its job waits, so a job's usage equals its demand.
         charged=entry.resources if entry.attempt is not None else {},

@@ -185,11 +185,11 @@ def _seconds(instant: int | str) -> float | str:
 
 def _expanded(row: Sequence[Any], queued: Mapping[str, Any]) -> dict[str, Any]:
     name, uid, owner, shape, priority, queued_at, before, position, in_project, reason, since, numbers, *others = row
-    told = None
+    reason_fields = None
     if reason >= 0:
         shown = queued["reasons"][reason]
         first = len(shown["message"]) - 1
-        told = {
+        reason_fields = {
             **shown,
             "message": _join(shown["message"], numbers[:first]),
             "since": _seconds(since or queued_at),
@@ -210,6 +210,6 @@ def _expanded(row: Sequence[Any], queued: Mapping[str, Any]) -> dict[str, Any]:
         "attempts_before": before,
         "position": position,
         "position_in_project": in_project,
-        "reason": told,
+        "reason": reason_fields,
         **(others[0] if others else {}),
     }

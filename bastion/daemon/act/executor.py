@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bastion.core import documents, limits
+from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.bucket.protocol import Claim
 from bastion.core.errors import (
@@ -25,6 +25,7 @@ from bastion.core.errors import (
 )
 from bastion.core.model.gangs import failure_of
 from bastion.core.model.job_record import JobRecord
+from bastion.core.model.refusal import Refusal
 from bastion.core.plain_text import plain_line
 from bastion.core.reconcile.effects import (
     JUST_WRITTEN,
@@ -48,7 +49,7 @@ from bastion.core.reconcile.effects import (
 from bastion.core.reconcile.finish import whose_result
 from bastion.daemon.act import lost_logs
 from bastion.daemon.act.history import LEASE_RAN_OUT, HistoryWriter
-from bastion.daemon.observe.folders import Folders, Invalid
+from bastion.daemon.observe.folders import Folders
 from bastion.daemon.observe.gangs import Provisioners
 from bastion.daemon.observe.job_views import JobViews
 from bastion.daemon.thread_pool import ThreadPool
@@ -354,14 +355,6 @@ class Executor:
         return True
 
     def _put_invalid(self, effect: PutInvalid) -> None:
-        document = documents.dumps(
-            {
-                "format": 1,
-                "name": effect.name,
-                "generation": effect.spec_generation,
-                "problem": plain_line(effect.problem),
-            }
-        )
-        meta = self._store.put(keys.invalid(effect.name), document, generation=effect.generation)
-        invalid = Invalid(name=effect.name, spec_generation=effect.spec_generation)
-        self._folders.invalid.remember(keys.key_name(effect.name), meta, invalid)
+        refusal = Refusal(name=effect.name, generation=effect.spec_generation, problem=plain_line(effect.problem))
+        meta = self._store.put(keys.invalid(effect.name), refusal.to_bytes(), generation=effect.generation)
+        self._folders.invalid.remember(keys.key_name(effect.name), meta, refusal)

@@ -13,7 +13,7 @@ from bastion.core.model.cancel_request import CancelRequest
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_spec import JobSpec
 from bastion.core.model.lifecycle import Status
-from bastion.core.model.queue_limits import Owner, QueueRoom
+from bastion.core.model.queue_limits import Owner, QueueCounts
 from bastion.core.status.document import BacklogEntry
 from bastion.daemon.observe.object_cache import ObjectCache
 from quota import Policy
@@ -45,7 +45,7 @@ class Backlog(Collection[str]):
         self._kept: dict[str, _Kept] = {}
         self._numbers: Counter[tuple[str, str]] = Counter()
         self._policy: Policy | None = None
-        self._room: QueueRoom | None = None
+        self._counts: QueueCounts | None = None
 
     def __contains__(self, name: object) -> bool:
         return name in self._kept
@@ -63,7 +63,7 @@ class Backlog(Collection[str]):
 
     def begin(self, policy: Policy | None) -> None:
         """Release specs that fit now, to be read again. Call it after reading the states."""
-        self._policy, self._room = policy, None
+        self._policy, self._counts = policy, None
         if not self._kept:
             return
         specs, states, user_requests = self._specs.listed, self._states.listed, self._user_requests.listed
@@ -150,8 +150,8 @@ class Backlog(Collection[str]):
     def _age(self, name: str) -> tuple[float, str]:
         return self._kept[name].written_at, name
 
-    def _counted(self) -> QueueRoom:
-        if self._room is None:
+    def _counted(self) -> QueueCounts:
+        if self._counts is None:
             records = (value for value in self._states.values.values() if isinstance(value, JobRecord))
-            self._room = QueueRoom(self._policy, records)
-        return self._room
+            self._counts = QueueCounts(self._policy, records)
+        return self._counts

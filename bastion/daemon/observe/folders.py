@@ -2,40 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
-from bastion.core import documents, limits
+from bastion.core import limits
 from bastion.core.bucket import keys, protocol
-from bastion.core.bucket.objects import check_key
 from bastion.core.bucket.protocol import Claim, Order, Report
 from bastion.core.errors import InvalidDocument, InvalidSpec, UnknownInstanceType
-from bastion.core.model import cancel_request, job_spec
+from bastion.core.model import cancel_request, job_spec, refusal
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_record import read as read_record
 from bastion.core.model.job_spec import JobSpec
 from bastion.core.model.lifecycle import Status
+from bastion.core.model.refusal import Refusal
 from bastion.daemon.observe.heartbeats import Heartbeats
-from bastion.daemon.observe.listings import LoneObject, Shelves
+from bastion.daemon.observe.listings import ListedFolders, LoneObject
 from bastion.daemon.observe.object_cache import ObjectCache
 from bastion.ports import Clock, ObjectStore
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invalid:
-    name: str
-    spec_generation: int
-
-
-def _read_invalid(key_name: str, data: bytes) -> Invalid:
-    try:
-        document = documents.loads(data)
-        explained = Invalid(name=str(document["name"]), spec_generation=int(document["generation"]))
-        check_key(keys.active(explained.name))
-    except (ValueError, TypeError, KeyError) as error:
-        raise InvalidDocument(f"not ours: {error}") from error
-    if keys.key_name(explained.name) != key_name:
-        raise InvalidDocument(f"not ours: it explains {explained.name[:80]!r}")
-    return explained
+def _read_refusal(key_name: str, data: bytes) -> Refusal:
+    found = refusal.read(data)
+    if keys.key_name(found.name) != key_name:
+        raise InvalidDocument(f"not ours: it explains {found.name[:80]!r}")
+    return found.model_copy(update={"problem": ""})  # not needed, and others can make it long
 
 
 def _read_run_object(name: str, data: bytes) -> Order | Report:
@@ -74,15 +61,15 @@ class Folders:
             confirm_absence=True,
             max_bytes=lambda name: limits.ORDER_MAX_BYTES if name.endswith("/order") else limits.REPORT_MAX_BYTES,
         )
-        self.invalid = ObjectCache(store, keys.JOBS_INVALID, _read_invalid)
+        self.invalid = ObjectCache(store, keys.JOBS_INVALID, _read_refusal)
         self.heartbeats = Heartbeats(clock)
         self.quota = LoneObject(keys.PROJECT_QUOTAS) if quota_here else None
         self.options = LoneObject(keys.RUNTIME_OPTIONS)
         self.status = LoneObject(keys.STATUS)
         self.settings = LoneObject(keys.DAEMON_SETTINGS)
 
-    def shelves(self) -> Shelves:
-        return Shelves(
+    def listed(self) -> ListedFolders:
+        return ListedFolders(
             specs=self.specs,
             claims=self.claims,
             invalid=self.invalid,

@@ -29,7 +29,7 @@ class Provisioners:
 class Listing:
     """Gangs of one zone by name; `problem` is set if the provisioner did not answer."""
 
-    nodes: Mapping[str, GangStatus]
+    gangs: Mapping[str, GangStatus]
     problem: str = ""
 
 
@@ -57,13 +57,13 @@ class Gangs:
         return {
             status.run
             for listing in (*self.slices.values(), self.bastion_host)
-            for status in listing.nodes.values()
+            for status in listing.gangs.values()
             if status.state is GangState.LOST
         }
 
     def orphans(self, uids: Iterable[str]) -> tuple[OrphanGang, ...]:
         known = set(uids)
-        return tuple(node for uid, nodes in sorted(self.by_uid.items()) if uid not in known for node in nodes)
+        return tuple(gang for uid, gangs in sorted(self.by_uid.items()) if uid not in known for gang in gangs)
 
 
 def list_gangs(provisioners: Provisioners, zones: Iterable[str], threads: ThreadPool) -> Gangs:
@@ -76,7 +76,7 @@ def list_gangs(provisioners: Provisioners, zones: Iterable[str], threads: Thread
         problems.append(f"cannot list the bastion's own host: {host.problem}")
     by_uid: dict[str, tuple[OrphanGang, ...]] = {}
     for listing in (*slices.values(), host):
-        for status in listing.nodes.values():
+        for status in listing.gangs.values():
             run = Run.parse(status.run)
             if run is None or not is_named_for(run, status.ref.name):
                 # Only gangs with our label and a matching name are deleted, because labels can be copied.
@@ -101,6 +101,6 @@ def _what(zone: str) -> str:
 
 def _list(provisioner: Provisioner, zone: str) -> Listing:
     try:
-        return Listing(nodes={status.ref.name: status for status in provisioner.list(zone)})
+        return Listing(gangs={status.ref.name: status for status in provisioner.list(zone)})
     except BastionError as error:
-        return Listing(nodes={}, problem=str(error) or type(error).__name__)
+        return Listing(gangs={}, problem=str(error) or type(error).__name__)

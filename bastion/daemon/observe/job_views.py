@@ -26,7 +26,7 @@ from bastion.ports import Clock, ObjectStore
 
 
 @dataclass(frozen=True, slots=True)
-class _Resting:
+class _Reusable:
     """The reusable view of a job with a state, the accepted spec, and nothing else."""
 
     record: JobRecord
@@ -74,7 +74,7 @@ class JobViews:
         # By report: its generation, and when that was first seen.
         self._reports: dict[str, tuple[int, float]] = {}
         self._reports_before: dict[str, tuple[int, float]] = {}
-        self._resting: dict[str, _Resting] = {}
+        self._reusable: dict[str, _Reusable] = {}
         # Gangs of attempts later than their states know: the state's generation, and since when.
         self._later_gangs: dict[str, tuple[int, float]] = {}
         self._no_ghosts: dict[str, int] = {}
@@ -94,7 +94,7 @@ class JobViews:
         if starts:
             self.doubts[record.name] = generation, record
 
-    def build(self, nodes: Gangs, *, late: Callable[[JobRecord], bool] = lambda _: False) -> dict[str, JobView]:
+    def build(self, gangs: Gangs, *, late: Callable[[JobRecord], bool] = lambda _: False) -> dict[str, JobView]:
         """Return the sorted views of every name with a spec, a state or an explanation.
 
         `late` tells whether a job's attempt never counted.
@@ -114,8 +114,8 @@ class JobViews:
         self._reports_before, self._reports = self._reports, {}
         explained = (entry.name for entry in folders.invalid.values.values())
         names = sorted({*folders.specs.listed, *folders.states.listed, *explained}.difference(self._backlog))
-        resting, self._resting = self._resting, {}
-        return {name: self._view(name, nodes, resting.get(name)) for name in names}
+        reusable, self._reusable = self._reusable, {}
+        return {name: self._view(name, gangs, reusable.get(name)) for name in names}
 
     def history_appended(self, record: JobRecord, *, shared: bool) -> None:
         """Record that the job's history, and its project's if `shared`, has all lines of the record."""
@@ -179,33 +179,33 @@ class JobViews:
 
     # -- one job ------------------------------------------------------------------------------------------------
 
-    def _view(self, name: str, nodes: Gangs, resting: _Resting | None) -> JobView:
+    def _view(self, name: str, gangs: Gangs, reusable: _Reusable | None) -> JobView:
         meta = self._folders.specs.listed.get(name)
         value = self._folders.states.values.get(name)
         record = value if isinstance(value, JobRecord) else None
-        if meta is None or record is None or not self._is_unchanged(name, meta, record, nodes):
-            return self._looked_at(name, meta, record, nodes)
+        if meta is None or record is None or not self._is_unchanged(name, meta, record, gangs):
+            return self._new_view(name, meta, record, gangs)
         history = (self.history_done.get(record.uid, 0), self.history_own.get(record.uid, 0))
         known = (
-            resting is not None
-            and resting.record is record
-            and resting.spec_generation == meta.generation
-            and resting.history == history
+            reusable is not None
+            and reusable.record is record
+            and reusable.spec_generation == meta.generation
+            and reusable.history == history
         )
-        if resting is None or not known:
-            resting = _Resting(record, meta.generation, history, self._looked_at(name, meta, record, nodes))
-        self._resting[name] = resting
-        return resting.view
+        if reusable is None or not known:
+            reusable = _Reusable(record, meta.generation, history, self._new_view(name, meta, record, gangs))
+        self._reusable[name] = reusable
+        return reusable.view
 
-    def _is_unchanged(self, name: str, meta: ObjectMeta, record: JobRecord, nodes: Gangs) -> bool:
+    def _is_unchanged(self, name: str, meta: ObjectMeta, record: JobRecord, gangs: Gangs) -> bool:
         """Whether the view depends only on the record, the spec's generation and the history."""
         folders = self._folders
         return (
             record.attempt is None
             and record.cleanup is None
             and record.generation == meta.generation
-            and record.uid not in nodes.by_uid
-            and not (nodes.problem(on_bastion=False) or nodes.bastion_host.problem)
+            and record.uid not in gangs.by_uid
+            and not (gangs.problem(on_bastion=False) or gangs.bastion_host.problem)
             and name not in folders.user_requests.listed
             and name not in folders.states.problems
             and name not in folders.states.unknown
@@ -215,7 +215,7 @@ class JobViews:
             and not (folders.invalid.listed and keys.key_name(name) in folders.invalid.listed)
         )
 
-    def _looked_at(self, name: str, meta: ObjectMeta | None, record: JobRecord | None, nodes: Gangs) -> JobView:
+    def _new_view(self, name: str, meta: ObjectMeta | None, record: JobRecord | None, gangs: Gangs) -> JobView:
         folders = self._folders
         specs, states = folders.specs, folders.states
         invalid_name = keys.key_name(name)
@@ -242,7 +242,7 @@ class JobViews:
             # Read a present user request before accepting the job: it may be for an earlier one.
             or (folders.user_requests.unknown.get(name, "") if record is None else ""),
             user_request=self._user_request(name),
-            invalid_generation=explained.spec_generation if explained and explained.name == name else 0,
+            invalid_generation=explained.generation if explained and explained.name == name else 0,
             invalid_object_generation=explained_meta.generation if explained_meta else 0,
             history_done=self.history_done.get(record.uid, 0) if record else 0,
             unread=name in states.unknown,
@@ -258,12 +258,12 @@ class JobViews:
                 view = replace(view, spec_gone=found is None, spec_meta=found)
             if record is None and meta is not None:
                 uid = keys.job_uid(self._settings.root, name, meta.generation)
-                orphans = nodes.by_uid.get(uid, ())
+                orphans = gangs.by_uid.get(uid, ())
                 view = replace(view, orphan_gangs=orphans, attempts_seen=self._attempts_seen(uid, orphans))
             if record is not None and self._is_ghost(view, record):
                 return replace(view, ghost=True)
             if record is not None:
-                view = self._with_runs(view, record, nodes)
+                view = self._with_runs(view, record, gangs)
         except BastionError as error:
             self.problems.append(f"{name}: {error}")
             view = replace(view, frozen=str(error))
@@ -292,28 +292,28 @@ class JobViews:
         self._no_ghosts[view.name] = view.record_generation
         return False
 
-    def _with_runs(self, view: JobView, record: JobRecord, nodes: Gangs) -> JobView:
+    def _with_runs(self, view: JobView, record: JobRecord, gangs: Gangs) -> JobView:
         on_bastion = record.job.runner is None
         if record.attempt is None:
-            listing = nodes.bastion_host
+            listing = gangs.bastion_host
         else:
-            listing = nodes.of(plan_attempt(record, record.attempt, self._settings).ref, on_bastion=on_bastion)
+            listing = gangs.of(plan_attempt(record, record.attempt, self._settings).ref, on_bastion=on_bastion)
             if listing.problem:
                 return replace(view, frozen=listing.problem)
         return replace(
             view,
             attempt=self._run_view(record, record.attempt, listing),
-            cleanup=self._run_view(record, record.cleanup, nodes.bastion_host),
-            orphan_gangs=self._orphans_of(record, view.record_generation, nodes.by_uid.get(record.uid, ())),
+            cleanup=self._run_view(record, record.cleanup, gangs.bastion_host),
+            orphan_gangs=self._orphans_of(record, view.record_generation, gangs.by_uid.get(record.uid, ())),
             # Nodes of past attempts; a first attempt may start in another zone.
             gangs_unknown=bool(
-                nodes.problem(
-                    on_bastion=on_bastion, zones={past.zone for past in record.attempts} & nodes.slices.keys()
+                gangs.problem(
+                    on_bastion=on_bastion, zones={past.zone for past in record.attempts} & gangs.slices.keys()
                 )
             ),
         )
 
-    def _attempts_seen(self, uid: str, nodes: tuple[OrphanGang, ...]) -> int:
+    def _attempts_seen(self, uid: str, gangs: tuple[OrphanGang, ...]) -> int:
         """The highest attempt number among the objects and gangs of a job without a state; 0 if none."""
         if self._runs_of is None:
             texts = {*self._folders.claims.listed, *(n.partition("/")[0] for n in self._folders.run_objects.listed)}
@@ -321,15 +321,15 @@ class JobViews:
             for run in filter(None, map(Run.parse, texts)):
                 if run.attempt <= limits.ATTEMPT_NUMBER_BELIEVED_MAX:  # others may write such names
                     self._runs_of[run.uid] = max(run.attempt, self._runs_of.get(run.uid, 0))
-        created = (found.attempt for node in nodes if (found := Run.parse(node.status.run)) is not None)
+        created = (found.attempt for gang in gangs if (found := Run.parse(gang.status.run)) is not None)
         return max((self._runs_of.get(uid, 0), *created))
 
-    def _orphans_of(self, record: JobRecord, generation: int, nodes: tuple[OrphanGang, ...]) -> tuple[OrphanGang, ...]:
+    def _orphans_of(self, record: JobRecord, generation: int, gangs: tuple[OrphanGang, ...]) -> tuple[OrphanGang, ...]:
         """Return the gangs outside the record's runs.
 
         A gang of a later attempt may belong to a newer state, and is left alone for a while.
         """
-        if not nodes:
+        if not gangs:
             return ()
         own = {
             plan_attempt(record, attempt, self._settings).ref.name
@@ -337,7 +337,7 @@ class JobViews:
             if attempt is not None
         }
         orphans = []
-        for orphan in nodes:
+        for orphan in gangs:
             run = Run.parse(orphan.status.run)
             newer = run is not None and run.attempt >= record.next_attempt
             if orphan.status.ref.name not in own and not (newer and self._is_news(orphan.status.ref.name, generation)):
@@ -365,18 +365,18 @@ class JobViews:
             if isinstance(report, Report) and report.token == attempt.token and report.host == host:
                 reports[host] = report
                 reported_at[host] = self._first_seen(name)
-        node = listing.nodes.get(plan.ref.name)
-        if node is None and not plan.foreign_host:
-            node = self._provisioners.of(on_bastion=plan.on_bastion).get(plan.ref)
+        gang = listing.gangs.get(plan.ref.name)
+        if gang is None and not plan.foreign_host:
+            gang = self._provisioners.of(on_bastion=plan.on_bastion).get(plan.ref)
         return RunView(
             order=order if isinstance(order, Order) else None,
             order_generation=self._folders.run_objects.generation(f"{plan.run}/order"),
             claim=self._claim(plan.run),
             reports=reports,
             reported_at=reported_at,
-            gang=node,
-            gang_gone=node is None and not plan.foreign_host,
-            failure=self._failure(plan, node) if attempt.ending is None else None,
+            gang=gang,
+            gang_gone=gang is None and not plan.foreign_host,
+            failure=self._failure(plan, gang) if attempt.ending is None else None,
             silent_seconds=self._silent_seconds(plan, reports),
         )
 
@@ -388,10 +388,10 @@ class JobViews:
         self._reports[name] = seen
         return seen[1]
 
-    def _failure(self, plan: RunPlan, node: GangStatus | None) -> tuple[str, str] | None:
-        if node is not None and node.state not in (GangState.CREATING, GangState.FAILED):
+    def _failure(self, plan: RunPlan, gang: GangStatus | None) -> tuple[str, str] | None:
+        if gang is not None and gang.state not in (GangState.CREATING, GangState.FAILED):
             return None
-        known = self.creation_failures.get(plan.ref.name) or (node.failure if node is not None else None)
+        known = self.creation_failures.get(plan.ref.name) or (gang.failure if gang is not None else None)
         if known is not None:
             return known
         error = self._provisioners.of(on_bastion=plan.on_bastion).failure(plan.ref)

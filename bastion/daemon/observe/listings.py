@@ -33,7 +33,7 @@ _WINDOW_TICKS = 2
 _LATEST = 4
 
 
-class Shelf(Protocol):
+class ListedFolder(Protocol):
     """Holds the objects under one prefix, or one object."""
 
     prefix: str
@@ -41,7 +41,7 @@ class Shelf(Protocol):
     def take(self, found: Sequence[ObjectMeta]) -> None: ...
 
 
-class WindowShelf(Shelf, Protocol):
+class PagedFolder(ListedFolder, Protocol):
     def take(self, found: Sequence[ObjectMeta], *, after: str = "", until: str = "") -> None:
         """Take a listing of the keys greater than `after`, up to `until` if given."""
         ...
@@ -71,11 +71,11 @@ class _Part(Protocol):
     def refresh(self, store: ObjectStore, tick: int) -> None: ...
 
 
-class _Stretch:
+class _Neighbors:
     """Folders that are neighbors in key order. If foreign objects lie between them, they are listed one by one."""
 
-    def __init__(self, *shelves: Shelf, period_ticks: int = 1) -> None:
-        self._shelves = shelves
+    def __init__(self, *folders: ListedFolder, period_ticks: int = 1) -> None:
+        self._folders = folders
         self._period_ticks = period_ticks
         self._apart = False
         self._listed_in = 0
@@ -91,16 +91,16 @@ class _Stretch:
         found = None if self._apart else self._together(store)
         if found is None:
             self._apart = True
-            found = [list(store.list(shelf.prefix)) for shelf in self._shelves]
-        for shelf, metas in zip(self._shelves, found, strict=True):
-            shelf.take(metas)
+            found = [list(store.list(folder.prefix)) for folder in self._folders]
+        for folder, metas in zip(self._folders, found, strict=True):
+            folder.take(metas)
         counts = [len(metas) for metas in found] if self._apart else [sum(map(len, found))]
         self.pages = sum(pages(count) for count in counts)
         self._listed_in = tick
 
     def _together(self, store: ObjectStore) -> list[list[ObjectMeta]] | None:
         """Return the listing by cache; None if foreign objects between them exceed a page."""
-        prefixes = [shelf.prefix for shelf in self._shelves]
+        prefixes = [folder.prefix for folder in self._folders]
         found: list[list[ObjectMeta]] = [[] for _ in prefixes]
         strangers = 0
         mine = 0
@@ -136,8 +136,8 @@ class _Window:
 
     pages = 1
 
-    def __init__(self, *shelves: WindowShelf) -> None:
-        self._shelves = shelves
+    def __init__(self, *folders: PagedFolder) -> None:
+        self._folders = folders
         self._index = 0
         self._after = ""
         self._moved_in = 0
@@ -152,50 +152,50 @@ class _Window:
         self._index, self._after, self._moved_in = 0, "", tick
 
     def refresh(self, store: ObjectStore, tick: int) -> None:
-        shelf = self._shelves[self._index]
+        folder = self._folders[self._index]
         # One less than a page: a page of a cloud bucket begins with the last object of the previous one.
         most = limits.LIST_PAGE_OBJECTS - 1
-        found = list(islice(store.list(shelf.prefix, start_after=self._after), most))
+        found = list(islice(store.list(folder.prefix, start_after=self._after), most))
         ended = len(found) < most
-        shelf.take(found, after=self._after, until="" if ended else found[-1].key)
+        folder.take(found, after=self._after, until="" if ended else found[-1].key)
         if ended:
-            self._index, self._after = (self._index + 1) % len(self._shelves), ""
+            self._index, self._after = (self._index + 1) % len(self._folders), ""
         else:
             self._after = found[-1].key
         self._moved_in = tick
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shelves:
-    """The targets of the listings; `quota` is None if the quota file is under another ROOT."""
+class ListedFolders:
+    """What the tick lists; `quota` is None if the quota file is under another ROOT."""
 
-    specs: Shelf
-    claims: Shelf
-    invalid: WindowShelf
-    states: WindowShelf
-    user_requests: Shelf
+    specs: ListedFolder
+    claims: ListedFolder
+    invalid: PagedFolder
+    states: PagedFolder
+    user_requests: ListedFolder
     quota: LoneObject | None
-    runs: Shelf
+    runs: ListedFolder
     options: LoneObject
     status: LoneObject
-    heartbeats: Shelf
+    heartbeats: ListedFolder
     settings: LoneObject
 
 
 class Listings:
-    def __init__(self, store: ObjectStore, threads: ThreadPool, shelves: Shelves) -> None:
+    def __init__(self, store: ObjectStore, threads: ThreadPool, folders: ListedFolders) -> None:
         self._store = store
         self._threads = threads
-        s = shelves
-        quota = () if s.quota is None else (s.quota,)
-        self._front = _Stretch(s.specs, s.claims)
-        self._back = _Stretch(s.invalid, s.states, s.user_requests)
-        self._user_requests = _Stretch(s.user_requests)
-        self._window = _Window(s.invalid, s.states)
-        self._tail = _Stretch(*quota, s.runs, s.options, s.status, period_ticks=_RUNS_TICKS)
-        self._quota = _Stretch(*quota) if quota else None
-        self._heartbeats = _Stretch(s.heartbeats, period_ticks=_HEARTBEATS_TICKS)
-        self._settings = _Stretch(s.settings, period_ticks=_SETTINGS_TICKS)
+        f = folders
+        quota = () if f.quota is None else (f.quota,)
+        self._front = _Neighbors(f.specs, f.claims)
+        self._back = _Neighbors(f.invalid, f.states, f.user_requests)
+        self._user_requests = _Neighbors(f.user_requests)
+        self._window = _Window(f.invalid, f.states)
+        self._tail = _Neighbors(*quota, f.runs, f.options, f.status, period_ticks=_RUNS_TICKS)
+        self._quota = _Neighbors(*quota) if quota else None
+        self._heartbeats = _Neighbors(f.heartbeats, period_ticks=_HEARTBEATS_TICKS)
+        self._settings = _Neighbors(f.settings, period_ticks=_SETTINGS_TICKS)
         self._everything = (self._front, self._back, self._tail, self._heartbeats, self._settings)
         self._tick = 0
         self._spent = 0
@@ -207,7 +207,7 @@ class Listings:
 
     @property
     def whole(self) -> bool:
-        return all(stretch.listed_in(self._tick) for stretch in self._everything)
+        return all(part.listed_in(self._tick) for part in self._everything)
 
     @property
     def sees_status(self) -> bool:

@@ -1,6 +1,6 @@
-"""Observing: download changed objects, then list nodes, and build a `World`.
+"""The observer: downloads changed objects, then lists gangs, and builds a `World`.
 
-Nodes are listed after the bucket, so that a node's state is never older than its record. When a node looks lost, its
+Gangs are listed after the bucket, so that a gang's state is never older than its record. When a gang looks lost, its
 reports are read once more, because a host may report and vanish in between.
 """
 
@@ -98,12 +98,12 @@ class Observer:
         self._fetch_runs(records)
         self._forget_past_failures(records)
         needed = zones_needed(records.values(), provisioning)
-        nodes = list_gangs(self._provisioners, sorted({*needed, *self.zones.known}), threads)
-        self.zones.looked(nodes, needed, self._clock.monotonic())
-        self.problems += nodes.problems
+        gangs = list_gangs(self._provisioners, sorted({*needed, *self.zones.known}), threads)
+        self.zones.note_listings(gangs, needed, self._clock.monotonic())
+        self.problems += gangs.problems
         if whole:
-            self._reread_lost(records, nodes)
-        views = self.views.build(nodes, late=fence.late) if fence is not None else self.views.build(nodes)
+            self._reread_lost(records, gangs)
+        views = self.views.build(gangs, late=fence.late) if fence is not None else self.views.build(gangs)
         self.problems += self.views.problems
         uids = {view.record.uid for view in views.values() if view.record}
         uids |= {run.uid for view in views.values() for s in view.orphan_gangs if (run := Run.parse(s.status.run))}
@@ -125,9 +125,9 @@ class Observer:
                 claims=folders.claims.listed,
                 run_objects=folders.run_objects.listed,
                 heartbeat_runs=frozenset(folders.heartbeats.runs()),
-                orphan_gangs=nodes.orphans(uids),
+                orphan_gangs=gangs.orphans(uids),
             ),
-            silent_zones=frozenset(zone for zone, listing in nodes.slices.items() if listing.problem),
+            silent_zones=frozenset(zone for zone, listing in gangs.slices.items() if listing.problem),
         )
 
     def _tell_unread(self) -> None:
@@ -223,8 +223,8 @@ class Observer:
             }
             self.views.creation_failures = {n: why for n, why in failures.items() if n in current}
 
-    def _reread_lost(self, records: Mapping[str, JobRecord], nodes: Gangs) -> None:
-        lost = nodes.lost_runs
+    def _reread_lost(self, records: Mapping[str, JobRecord], gangs: Gangs) -> None:
+        lost = gangs.lost_runs
         suspects = [
             record
             for record in records.values()

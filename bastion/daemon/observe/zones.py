@@ -24,15 +24,15 @@ class ZonesInUse:
     def known(self) -> list[str]:
         return sorted(self._used_at)
 
-    def looked(self, nodes: Gangs, needed: Iterable[str], now: float) -> None:
+    def note_listings(self, gangs: Gangs, needed: Iterable[str], now: float) -> None:
         """Record one tick's listings at monotonic time `now`. `needed`: zones of the settings and the records."""
         wanted = set(needed)
-        for zone, listing in nodes.slices.items():
-            if not listing.problem and (zone in wanted or listing.nodes):
+        for zone, listing in gangs.slices.items():
+            if not listing.problem and (zone in wanted or listing.gangs):
                 self._used_at[zone] = now
         self._used_at = {zone: at for zone, at in self._used_at.items() if now - at < KEPT_SECONDS}
 
     def recover(self, zones: Iterable[str], now: float) -> None:
-        """Takes over the published zones of an earlier daemon."""
+        """Take over the zones that the predecessor published."""
         for zone in zones:
             self._used_at.setdefault(zone, now)

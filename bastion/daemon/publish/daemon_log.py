@@ -40,7 +40,7 @@ class DaemonLog:
         self._lines.append(f"{to_rfc3339(self._clock.now())} {plain_line(text)}\n")
 
     def say_problems(self, problems: list[str]) -> None:
-        """Logs each problem when it begins and when it ends."""
+        """Log each problem when it begins and when it ends."""
         current = set(problems)
         for problem in sorted(current - self._last_problems):
             self.say(f"problem: {problem}")
@@ -49,7 +49,7 @@ class DaemonLog:
         self._last_problems = current
 
     def flush(self) -> None:
-        """Appends the collected lines; raises StoreError if nothing was written; the lines are kept."""
+        """Append the collected lines. Raises StoreError if nothing was written; then the lines are kept."""
         if not self._lines:
             return
         if self._generation is None:
@@ -78,7 +78,7 @@ class DaemonLog:
         self._day = utc_day(meta.updated) if meta else ""
 
     def _roll(self) -> None:
-        """Moves a full log, or yesterday's, to `logs/<bastion>-<YYYYMMDD>[.n]`."""
+        """Move a full log, or yesterday's, to `logs/<bastion>-<YYYYMMDD>[.n]`."""
         today = utc_day(self._clock.now())
         if not self._generation or (self._size < limits.DAEMON_LOG_ROLL_BYTES and self._day in ("", today)):
             return

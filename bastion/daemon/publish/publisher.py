@@ -56,7 +56,7 @@ class Publisher:
     def publish(
         self, world: World, plan: Plan, records: Mapping[str, JobRecord], about: Circumstances, *, listed: bool
     ) -> None:
-        """Writes the status if it differs. `listed`: whether this tick's listings include it."""
+        """Write the status if it differs. `listed`: whether this tick's listings include it."""
         document = build(
             bastion=world.settings.bastion,
             root=world.settings.root,
@@ -75,16 +75,16 @@ class Publisher:
                 self._learn()
             elif document == self._document:  # quick: unchanged entries are the same objects
                 return
-            if not self._lies_there(document):
+            if not self._is_stored(document):
                 self._write(documents.dumps(packing.pack(document.model_copy(update={"usage": about.usage()}))))
             self._document = document
         except PreconditionFailed:
-            self._data = None  # written by others; look again next tick
+            self._data = None  # another program wrote it; read it again in the next tick
         except BastionError as error:
             self._data = None  # it may have been written
             self._notify(f"the status could not be published: {error}")
 
-    def _lies_there(self, document: StatusDocument) -> bool:
+    def _is_stored(self, document: StatusDocument) -> bool:
         """Whether the stored status is the same, except for the usage."""
         if self._document is not None or not self._data:
             return False

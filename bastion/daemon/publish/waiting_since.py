@@ -22,7 +22,7 @@ class WaitingSince:
         return frozenset(name for name, code in self._codes.items() if code is ReasonCode.WAITING_FOR_PREEMPTED)
 
     def update(self, plan: Plan, now: float) -> None:
-        """Takes the plan: a job's first reason holds since it was queued, a new one since now."""
+        """Note the plan's reasons: a job's first reason holds since it was queued, a new one since now."""
         if plan is self._taken_in:
             return
         self._taken_in = plan
@@ -40,7 +40,7 @@ class WaitingSince:
         self._codes, self.since = codes, since
 
     def recover(self, status: StatusDocument | None) -> None:
-        """Takes the published status of an earlier daemon, without reasons that this version does not know."""
+        """Take over the predecessor's published status, without reasons that this version does not know."""
         for job in status.jobs if status is not None else ():
             if job.reason is not None:
                 with contextlib.suppress(ValueError):

@@ -1,4 +1,4 @@
-"""Reference policies: first come first served, hard private quotas, and the ancestor's re-plan every tick."""
+"""Reference policies: first come first served, hard private quotas, and the rule of AXLearn's Bastion."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Static:
 
 
 class Greedy:
-    """The ancestor's rule: reassign the whole pool at each tick, and stop jobs that get nothing.
+    """The rule of AXLearn's Bastion: reassign the whole pool at each tick, and stop jobs that get nothing.
 
     Next is the project with the least (granted + its next job) / share, then the older job. Jobs that do not fit wait.
     """

@@ -2,7 +2,7 @@
 
 import pytest
 
-from bastion.agent.gate import Gate, Verdict
+from bastion.agent.gate import Gate, GateVerdict
 from bastion.agent.identity import HostIdentity
 from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.protocol import AgentArguments, Claim
@@ -37,37 +37,37 @@ def put(store, document: bytes) -> None:
 
 def test_host_0_claims_and_passes(store: MemoryStore):
     passage = gate(store).look()
-    assert (passage.verdict, passage.coordinator) == (Verdict.OPEN, "10.0.0.1:8482")
+    assert (passage.verdict, passage.coordinator) == (GateVerdict.OPEN, "10.0.0.1:8482")
     assert claim(store) == Claim(run=RUN, token="ours", boot_id="boot-1", address="10.0.0.1:8482")
 
 
 def test_other_hosts_wait_for_the_claim_and_learn_the_coordinator(store: MemoryStore):
     other = gate(store, worker=1, boot="boot-of-1")
-    assert other.look().verdict is Verdict.WAIT
+    assert other.look().verdict is GateVerdict.WAIT
     assert store.head(keys.claim(RUN)) is None
     gate(store).look()
     passage = other.look()
-    assert (passage.verdict, passage.coordinator) == (Verdict.OPEN, "10.0.0.1:8482")
+    assert (passage.verdict, passage.coordinator) == (GateVerdict.OPEN, "10.0.0.1:8482")
 
 
 @pytest.mark.parametrize("worker", [0, 1])
 def test_a_closed_gate_refuses_everybody_and_says_why(store: MemoryStore, worker: int):
     put(store, Claim(run=RUN, closed="cancelled by ann").to_bytes())
     passage = gate(store, worker=worker).look()
-    assert passage.verdict is Verdict.REFUSED
+    assert passage.verdict is GateVerdict.REFUSED
     assert "cancelled by ann" in passage.message
 
 
 @pytest.mark.parametrize("worker", [0, 1])
 def test_a_claim_of_another_token_refuses(store: MemoryStore, worker: int):
     gate(store, token="theirs").look()
-    assert gate(store, worker=worker).look().verdict is Verdict.REFUSED
+    assert gate(store, worker=worker).look().verdict is GateVerdict.REFUSED
 
 
 @pytest.mark.parametrize("worker", [0, 1])
 def test_an_unreadable_claim_refuses(store: MemoryStore, worker: int):
     put(store, b"{")
-    assert gate(store, worker=worker).look().verdict is Verdict.REFUSED
+    assert gate(store, worker=worker).look().verdict is GateVerdict.REFUSED
 
 
 @pytest.mark.parametrize("fault", Fault)
@@ -77,27 +77,27 @@ def test_a_lost_request_or_reply_is_not_a_second_claim(store: MemoryStore, fault
     faulty.fail_next("put", fault=fault)
     with pytest.raises(StoreUnavailable):
         host.look()
-    assert host.look().verdict is Verdict.OPEN
+    assert host.look().verdict is GateVerdict.OPEN
     assert claim(store).token == "ours"
 
 
 def test_a_new_agent_of_the_same_boot_passes_its_own_claim(store: MemoryStore):
     gate(store).look()
-    assert gate(store).look().verdict is Verdict.OPEN
+    assert gate(store).look().verdict is GateVerdict.OPEN
 
 
 def test_host_0_does_not_pass_its_claim_of_another_boot(store: MemoryStore):
     gate(store, boot="boot-1").look()
-    assert gate(store, boot="boot-2").look().verdict is Verdict.RESTARTED
+    assert gate(store, boot="boot-2").look().verdict is GateVerdict.RESTARTED
 
 
 def test_another_host_that_booted_anew_after_the_claim_does_not_pass(store: MemoryStore):
     gate(store).look()
-    assert gate(store, worker=1, boot="boot-2", reported=True).look().verdict is Verdict.RESTARTED
+    assert gate(store, worker=1, boot="boot-2", reported=True).look().verdict is GateVerdict.RESTARTED
 
 
 def test_another_host_that_booted_anew_before_the_claim_passes(store: MemoryStore):
     other = gate(store, worker=1, boot="boot-2", reported=True)
-    assert other.look().verdict is Verdict.WAIT
+    assert other.look().verdict is GateVerdict.WAIT
     gate(store).look()
-    assert other.look().verdict is Verdict.OPEN
+    assert other.look().verdict is GateVerdict.OPEN

@@ -54,7 +54,7 @@ class Place:
         assert self.daemon.tick().acted
         status = self.client.status()
         assert status is not None
-        return dict(status["quota"])
+        return status.quota.model_dump()
 
     def tree(self) -> list[tuple[str, int]]:
         """Every file and folder of the private bucket, and when it last changed."""
@@ -80,9 +80,11 @@ def test_the_private_file_counts_the_users_own_is_ignored_and_nothing_is_written
         said = place.tick()
     assert said["root"] == str(place.private)
     assert said["problem"] == ""
-    status = place.client.status() or {}
-    assert status["pool"]["v4"]["total"] == 64
-    assert place.client.entries()["greedy"]["reason"]["code"] == "NotMember"
+    status = place.client.status()
+    assert status is not None
+    assert status.pool["v4"].total == 64
+    reason = place.client.entries()["greedy"].reason
+    assert reason is not None and reason.code == "NotMember"
     assert place.tree() == before
 
 
@@ -92,14 +94,16 @@ def test_a_private_bucket_out_of_reach_leaves_the_last_good_file_in_force_with_a
     away = bucket.rename(bucket.with_name("away"))
     bucket.write_bytes(b"a file where the bucket's folder was: no read works")
     said = place.tick()
-    status = place.client.status() or {}
+    status = place.client.status()
+    assert status is not None
     assert (said["in_force"], said["generation"]) == (True, good["generation"])
-    assert any("the quota file could not be read" in alarm for alarm in status["alarms"])
-    assert status["pool"]["v4"]["total"] == 64
+    assert any("the quota file could not be read" in alarm for alarm in status.alarms)
+    assert status.pool["v4"].total == 64
     bucket.unlink()
     away.rename(bucket)
     assert place.tick() == good
-    assert (place.client.status() or {})["alarms"] == []
+    status = place.client.status()
+    assert status is not None and status.alarms == ()
 
 
 def test_an_upload_goes_where_the_daemon_reads_and_is_in_force_in_the_next_tick(place: Place) -> None:
@@ -110,7 +114,8 @@ def test_an_upload_goes_where_the_daemon_reads_and_is_in_force_in_the_next_tick(
     assert quota_client.forecast(load(quota_text(64, user="alice")), load(new)).doubts == ()
     replaced = quota_client.replace(new, quota_client.present())
     assert place.tick()["generation"] == replaced.generation
-    assert (place.client.status() or {})["pool"]["v4"]["total"] == 128
+    status = place.client.status()
+    assert status is not None and status.pool["v4"].total == 128
     assert quota_client.await_in_force(replaced.generation) == ""
 
 

@@ -23,7 +23,7 @@ from bastion.client import (
     follow,
     runs_of,
 )
-from bastion.client.daemon_health import DaemonPulse
+from bastion.client.daemon_health import DaemonHealth
 from bastion.client.logs.pieces import LineJoiner
 from bastion.core import limits
 from bastion.core.bucket import keys
@@ -420,7 +420,7 @@ def test_without_rewriting_a_carriage_return_is_a_character() -> None:
     assert texts(shown) == ["\r1%\r2%\r"]
 
 
-# -- the daemon's pulse ------------------------------------------------------------------------------------------------
+# -- the daemon's health -----------------------------------------------------------------------------------------------
 
 
 def lease(store: ObjectStore, **fields: object) -> None:
@@ -430,57 +430,57 @@ def lease(store: ObjectStore, **fields: object) -> None:
 
 def test_a_lease_that_moves_is_a_live_daemon_and_one_that_stands_is_not() -> None:
     store, clock = MemoryStore(), ManualClock()
-    pulse = DaemonPulse(store, clock, local=True)
+    health = DaemonHealth(store, clock, local=True)
     for renewal in range(20):
         lease(store, renewal=renewal)
-        assert pulse.look() == ""
+        assert health.look() == ""
         clock.advance(2)
     clock.advance(12)
-    assert "has not renewed its lease for" in pulse.look()
+    assert "has not renewed its lease for" in health.look()
     lease(store, renewal=21)
     clock.advance(2)
-    assert pulse.look() == ""
+    assert health.look() == ""
 
 
 def test_a_dead_process_of_this_machine_and_a_released_lease_are_known_at_once() -> None:
     store, clock = MemoryStore(), ManualClock()
-    pulse = DaemonPulse(store, clock, local=True)
+    health = DaemonHealth(store, clock, local=True)
     lease(store, host_identity=host_identity(), process="1:1")
-    assert pulse.look() == "the daemon (process 1) has died"
+    assert health.look() == "the daemon (process 1) has died"
     clock.advance(2)
     lease(store, host_identity="elsewhere", process="1:1")
-    assert pulse.look() == ""
+    assert health.look() == ""
     clock.advance(2)
     lease(store, released=True)
-    assert pulse.look().startswith("the daemon has ended")
+    assert health.look().startswith("the daemon has ended")
 
 
 def test_in_the_cloud_a_lease_that_moves_costs_one_request_a_look_and_is_read_when_it_stands_still() -> None:
     store, clock = CountingStore(MemoryStore()), ManualClock()
     lease(store, renewal=0)
-    pulse = DaemonPulse(store, clock, local=False)
+    health = DaemonHealth(store, clock, local=False)
     store.reset()
     for renewal in range(1, 11):
-        assert pulse.look() == ""
+        assert health.look() == ""
         lease(store._store, renewal=renewal)
         clock.advance(20)
     assert (store.calls["head"], store.calls["get"]) == (10, 1)
     lease(store._store, released=True)
-    assert pulse.look() == ""
+    assert health.look() == ""
     clock.advance(20)
-    assert pulse.look() == "the daemon has ended"
+    assert health.look() == "the daemon has ended"
     assert store.calls["get"] == 2
 
 
 def test_a_lease_that_was_given_back_before_the_first_look_is_known_at_once_in_the_cloud_too() -> None:
     store, clock = MemoryStore(), ManualClock()
     lease(store, released=True)
-    assert DaemonPulse(store, clock, local=False).look() == "the daemon has ended"
+    assert DaemonHealth(store, clock, local=False).look() == "the daemon has ended"
 
 
 def test_no_lease_at_all_is_given_some_seconds() -> None:
     store, clock = MemoryStore(), ManualClock()
-    pulse = DaemonPulse(store, clock, local=True)
-    assert pulse.look() == ""
+    health = DaemonHealth(store, clock, local=True)
+    assert health.look() == ""
     clock.advance(6)
-    assert pulse.look() == "no daemon has ever run here"
+    assert health.look() == "no daemon has ever run here"

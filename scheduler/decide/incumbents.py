@@ -1,4 +1,4 @@
-"""Running and stopping jobs, kept from pass to pass with their sums. A pass that changes the sums works on copies."""
+"""Incumbents: running and stopping jobs with their sums, kept from pass to pass. A pass works on copies of the sums."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pending jobs, kept from pass to pass: which ones compete for capacity, in which line, and which do not.
+"""The backlog: pending jobs, kept from pass to pass. Which compete for capacity, in which line, and which do not.
 
 A job is examined when it comes, leaves or changes, and when the quota changes. Otherwise a pass examines only jobs
 whose place depends on the clock or on other jobs, so its cost follows what changed.
@@ -13,9 +13,9 @@ from collections.abc import Collection, Mapping
 from scheduler.decide.admission import Admission, backs_off
 from scheduler.decide.capacity import amounts_of
 from scheduler.decide.cooldown import cooldown_until, in_cooldown
+from scheduler.decide.project_queue import Line, Request
 from scheduler.decide.shares import Shares
 from scheduler.decide.user_order import UserOrder
-from scheduler.decide.waiting_jobs import Line, Request
 from scheduler.model import Job, JobStatus
 
 
