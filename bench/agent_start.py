@@ -90,7 +90,7 @@ def main() -> None:
                 baseline.append(spent(subprocess.Popen([python, "-I", "-c", "import bastion.wiring.agent"])))
                 whole.append(start(f"host-{number}"))
             server.shutdown()
-    print(f"packing the agent: {packing:.2f} s of processor time; the file has {len(packed.archive) / 1e6:.1f} MB")
+    print(f"packing the agent: {packing:.2f} s of CPU time; the file has {len(packed.archive) / 1e6:.1f} MB")
     print(f"the first host, which unpacks it: {first:.2f} s")
     ratio = statistics.median(whole) / statistics.median(baseline)
     print(

@@ -1,8 +1,8 @@
 """Measure the decision in which owners of 150 jobs return at once: `python bench/evictions.py [--jobs=1000]`.
 
 It is the most expensive decision. 450 jobs of eight projects fill the pool, four fifths of them with checkpoints;
-`--jobs` more of these projects wait.
-Then 150 jobs of eight other projects arrive within their shares. Compare `bastion simulate bench --jobs=1000`.
+`--jobs` more of these projects wait. Then 150 jobs of eight other projects arrive within their shares.
+Compare `bastion simulate bench --jobs=1000`.
 """
 
 from __future__ import annotations

@@ -319,7 +319,7 @@ def main() -> None:
             of = table[words] = measured([straight, encrypting], method, size=size, rounds=given.rounds)
             value = of["on"].over(of["direct"])
             ratios.append(Ratio(name=f"{words}: on/direct, time", value=value, most=1.05))
-    print("MiB/s, and processor seconds per GiB of the processes between client and server")
+    print("MiB/s, and CPU seconds per GiB of the processes between client and server")
     for words, of in table.items():
         for name, figures in of.items():
             used = f"{figures.processor_seconds / total * 1024 * MIB:.2f}" if figures.processor_seconds else ""
@@ -342,7 +342,7 @@ def compare(base: str, *, size: int, rounds: int) -> None:
             of = measured([other, on], method, size=size, rounds=rounds)
             for name, value in (
                 ("time", of["on"].over(of["base"])),
-                ("processor seconds", of["on"].used_over(of["base"])),
+                ("CPU seconds", of["on"].used_over(of["base"])),
             ):
                 print(Ratio(name=f"{words}: this version/base, {name}", value=value, most=1.05), flush=True)
 
