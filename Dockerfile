@@ -1,4 +1,4 @@
-# The bastion's image: one daemon. It needs a ROOT and credentials for it; docs/how-to/run-on-gcp.md tells which.
+# The bastion's image: one daemon. It needs a ROOT and credentials for it; see docs/how-to/run-on-gcp.md.
 #
 #   docker build --tag bastion .
 #   docker run --env BASTION_ROOT=gs://BUCKET/NAME-bastion bastion
@@ -9,7 +9,7 @@ FROM python:3.12-slim
 # tini reaps what jobs without a slice leave behind.
 RUN apt-get update && apt-get install --yes --no-install-recommends tini && rm -rf /var/lib/apt/lists/*
 
-# Nothing by default: a daemon needs no jax. EXTRAS=local brings it, for jobs on emulated slices inside the container.
+# None by default: a daemon needs no JAX. EXTRAS=local installs it for jobs on emulated slices in the container.
 ARG EXTRAS=""
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 
@@ -19,14 +19,14 @@ COPY quota quota
 COPY scheduler scheduler
 COPY bastion bastion
 RUN python -m pip install ".${EXTRAS:+[$EXTRAS]}"
-# What the agent needs on Cloud TPU's images, whose Python is an older one.
+# Wheels for the agent on Cloud TPU's images, which have an older Python.
 RUN bastion daemon agent-wheels --python=3.10
 
 RUN useradd --create-home --uid 10001 bastion && install -d -o bastion /var/lib/bastion /buckets
 USER bastion
-# Not where the sources lie: what runs is the installed package.
+# Not the folder with the sources, so that the installed package runs.
 WORKDIR /var/lib/bastion
-# The ROOT that is served if the container is told no other: a folder, which a volume should be mounted on.
+# The default ROOT is a folder; mount a volume there.
 ENV BASTION_ROOT=/buckets/team-bastion BASTION_HOME=/var/lib/bastion PYTHONUNBUFFERED=1
 VOLUME ["/var/lib/bastion", "/buckets"]
 

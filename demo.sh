@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The main job on an emulated v4-32 slice: four hosts, each seeing the slice's 16 devices.
+# Run a job on an emulated v4-32 slice: four hosts, each of which sees the slice's 16 devices.
 # Usage: demo.sh BIN   (the folder that holds the bastion command)
 set -u
 bin=${1:?usage: demo.sh BIN}

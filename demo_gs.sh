@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# The main job with its bucket behind Cloud Storage's API: a storage endpoint, a daemon, and a slice of four hosts, all on
-# this machine. With STORAGE_EMULATOR_HOST unset and a bucket of yours, the same commands work in the cloud.
+# The same job with its bucket behind Cloud Storage's API: a storage endpoint, a daemon, and a slice of four hosts, all on
+# this machine. With your own bucket and without STORAGE_EMULATOR_HOST, the same commands work in the cloud.
 # Usage: demo_gs.sh BIN   (the folder that holds the bastion command)
 set -eu
 bin=${1:?usage: demo_gs.sh BIN}
@@ -10,7 +10,7 @@ export BASTION_HOME=$work/home BASTION_ROOT=gs://demo/demo-bastion
 mkdir "$BASTION_HOME"
 end() {
   { set +x; } 2> /dev/null
-  # The daemon first: at its end it gives its lease back to the bucket.
+  # The daemon first: it releases its lease in the bucket when it ends.
   for process in ${daemon:-} ${endpoint:-}; do
     kill "$process" 2> /dev/null && wait "$process" || true
   done

@@ -1,9 +1,8 @@
-"""From a node's startup script to its agent: `python bench/agent_start.py [--runs=10]`.
+"""Measure the time from a node's startup script to its agent: `python bench/agent_start.py [--runs=10]`.
 
-The floor is the agent's Python importing the agent, which every way to start one would cost. The other side is the
-whole script on an emulated host: the metadata asked for, the agent found in the environment that the first host made.
-Processor time, because hosts of one slice start together and share the machine. The first host, which unpacks the
-agent, is told apart.
+The baseline is Python importing the agent. It is compared with the whole script on an emulated host, which reads the
+metadata and uses the environment that the first host created. CPU time counts, because the hosts of a slice start
+together and share the machine. The first host, which unpacks the agent, is shown separately.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ STARTUP = Path(bastion.__file__).parent / "agent" / "startup.sh"
 
 
 def spent(run: subprocess.Popen[bytes], up: Path | None = None) -> float:
-    """Seconds of processor time until the process has ended; with `up`, it is ended when that is there."""
+    """Return the CPU seconds until the process ends; with `up`, end it once that file exists."""
     before = os.times()
     while up is not None and not up.exists():
         time.sleep(0.005)
@@ -86,17 +85,17 @@ def main() -> None:
 
             first = start("first")
             python = str(base / "agents" / packed.sha256 / "bin" / "python")
-            floor, whole = [], []
+            baseline, whole = [], []
             for number in range(runs):
-                floor.append(spent(subprocess.Popen([python, "-I", "-c", "import bastion.wiring.agent"])))
+                baseline.append(spent(subprocess.Popen([python, "-I", "-c", "import bastion.wiring.agent"])))
                 whole.append(start(f"host-{number}"))
             server.shutdown()
-    print(f"packing the agent: {packing:.2f} s of processor time; the file has {len(packed.archive) / 1e6:.1f} MB")
+    print(f"packing the agent: {packing:.2f} s of CPU time; the file has {len(packed.archive) / 1e6:.1f} MB")
     print(f"the first host, which unpacks it: {first:.2f} s")
-    ratio = statistics.median(whole) / statistics.median(floor)
+    ratio = statistics.median(whole) / statistics.median(baseline)
     print(
         f"every other, median of {runs}: {statistics.median(whole):.2f} s; importing the agent: "
-        f"{statistics.median(floor):.2f} s; {ratio:.2f} x"
+        f"{statistics.median(baseline):.2f} s; {ratio:.2f} x"
     )
 
 

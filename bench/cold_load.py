@@ -1,7 +1,7 @@
-"""A daemon that knows nothing reads a bucket full of specs: `python bench/cold_load.py [--jobs=10000]`.
+"""Measure how a new daemon reads a bucket full of specs: `python bench/cold_load.py [--jobs=10000]`.
 
-Against the local storage endpoint, over loopback. The floor is the plain library fetching the same objects with 32
-threads; a second one is our own store doing so. Then the daemon accepts all jobs, dies, and another one starts.
+Uses the local storage endpoint over loopback. The baseline is google-cloud-storage fetching the same objects with 32
+threads; a second one is our own store. Then the daemon accepts all jobs and dies, and another one starts.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from bastion.wiring.roots import open_root
 
 THREADS = 32
 ROOT = f"gs://{BUCKET}/{BASTION}"
-# Whoever accepts ten thousand jobs writes for longer than a lease lasts, and goes on in the next tick.
+# Accepting ten thousand jobs takes longer than the lease's TTL, and continues in the next tick.
 LEASE_TTL_SECONDS = 3600.0
 
 
@@ -38,7 +38,7 @@ def seconds(what: Callable[[], object]) -> float:
 
 
 def submit(count: int) -> list[str]:
-    """Writes so many specs; returns their keys."""
+    """Write that many specs; return their keys."""
     store = open_root(ROOT)
     store.put(keys.PROJECT_QUOTAS, QUOTA + LONG_QUEUES, generation=0)
 
@@ -60,7 +60,7 @@ def submit(count: int) -> list[str]:
 
 
 def plain_library(names: list[str], url: str) -> None:
-    """Each object with `Blob.download_as_bytes`, its own retries left on."""
+    """Fetch each object with `Blob.download_as_bytes`, with its own retries."""
     client = storage.Client(project="bench", credentials=AnonymousCredentials(), client_options={"api_endpoint": url})
     bucket = client.bucket(BUCKET)
     with ThreadPoolExecutor(THREADS) as threads:
@@ -74,15 +74,15 @@ def our_store(names: list[str]) -> None:
 
 
 def load(daemon: Daemon) -> None:
-    """All that comes before a daemon's first decision: the listings, and one download per object."""
+    """Do what precedes a daemon's first decision: the listings, and one download per object."""
     daemon._listings.begin(spent=0)
     daemon._listings.look(whole=True)
     daemon._observer.observe(entropy=b"", dry_run=False, whole=True, policy=daemon._policy.refresh().policy)
 
 
-def report(what: str, taken: float, floor: float, counting: CountingStore) -> None:
+def report(what: str, taken: float, baseline: float, counting: CountingStore) -> None:
     calls = ", ".join(f"{count} {name}" for name, count in sorted(counting.calls.items()))
-    print(f"{what}: {taken:.1f} s, {taken / floor:.2f} x the library; {counting.requests} requests ({calls})")
+    print(f"{what}: {taken:.1f} s, {taken / baseline:.2f} x the library; {counting.requests} requests ({calls})")
     counting.reset()
 
 
@@ -92,21 +92,21 @@ def main() -> None:
     jobs = parser.parse_args().jobs
     with endpoint() as served:
         names = submit(jobs)
-        floor = seconds(lambda: plain_library(names, served.url))
-        print(f"{jobs} specs with the plain library and {THREADS} threads: {floor:.1f} s")
+        baseline = seconds(lambda: plain_library(names, served.url))
+        print(f"{jobs} specs with the plain library and {THREADS} threads: {baseline:.1f} s")
         own = seconds(lambda: our_store(names))
-        print(f"the same with our store: {own:.1f} s, {own / floor:.2f} x the library")
+        print(f"the same with our store: {own:.1f} s, {own / baseline:.2f} x the library")
         cluster = Cluster(quota=None, lease_ttl_seconds=LEASE_TTL_SECONDS)
         counting = CountingStore(open_root(ROOT))
         daemon = cluster.new_daemon(counting)
-        report("cold load", seconds(lambda: load(daemon)), floor, counting)
-        report("first tick, which accepts them", seconds(daemon.tick), floor, counting)
+        report("cold load", seconds(lambda: load(daemon)), baseline, counting)
+        report("first tick, which accepts them", seconds(daemon.tick), baseline, counting)
         daemon.close()
         counting.reset()
         successor = cluster.new_daemon(counting)
-        report("load after a restart", seconds(lambda: load(successor)), floor, counting)
-        report("first tick after it", seconds(successor.tick), floor, counting)
-        report("the next one", seconds(successor.tick), floor, counting)
+        report("load after a restart", seconds(lambda: load(successor)), baseline, counting)
+        report("first tick after it", seconds(successor.tick), baseline, counting)
+        report("the next one", seconds(successor.tick), baseline, counting)
         successor.close()
 
 

@@ -1,9 +1,9 @@
-"""The daemon's memory while jobs come and go: `python bench/daemon_memory.py [--jobs=2000] [--minutes=8]`.
+"""Measure the daemon's memory while jobs start and end: `python bench/daemon_memory.py [--jobs=2000] [--minutes=8]`.
 
-A daemon in a process of its own, on a folder; the slices and their hosts are simulated in this one, and run as many
-jobs all the time: whenever one ends, another is submitted. The clock starts when nearly all of them run.
-Printed is the resident memory at each minute, and its growth between minute 2 and the last. With --within it fails
-beyond so many percent.
+The daemon runs in its own process, on a folder. This process simulates the slices and their hosts, and submits a job
+whenever one ends, so the number of jobs stays the same. The clock starts when nearly all of them run. Prints the
+resident memory at each minute, and its growth from minute 2 to the last. With --within it fails beyond that many
+percent.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ from bastion.testing.manual_clock import ManualClock
 from bastion.testing.scripted_hosts import ScriptedHosts, runs_for
 
 BASTION = "bench-bastion"
-# The first jobs end at any time, so that about as many end in every minute.
+# The first jobs end at random times, so that about as many end in every minute.
 RUN_SECONDS = (300.0, 900.0)
 STEP_SECONDS = 2.0
 PATIENCE_SECONDS = 600.0
-# So many of the jobs have a slice at any time; the others are just ending or beginning.
+# This many jobs have a slice at any time; the others are ending or starting.
 LIVE = 0.95
 WINDOW_SECONDS = 15.0
 _KEY = "BENCH_SLICES_KEY"
@@ -61,16 +61,16 @@ v4 = 1.0
 
 
 class _Slices(BaseManager):
-    """Lends the provisioner in this process to the daemon's."""
+    """Serves this process's provisioner to the daemon's process."""
 
 
 def store_of(folder: str) -> ObjectStore:
-    # What is measured does not depend on the disk.
+    # The measurement does not depend on the disk.
     return PrefixedStore(DirectoryStore(Path(folder), fsync=False), f"{BASTION}/")
 
 
 def be_daemon(folder: str, port: int) -> None:
-    """The child's part."""
+    """Run the daemon in the child process."""
     _Slices.register("slices")
     manager = _Slices(address=("127.0.0.1", port), authkey=os.environ[_KEY].encode())
     manager.connect()
@@ -99,7 +99,7 @@ def be_daemon(folder: str, port: int) -> None:
 
 
 def resident_kib(pid: int) -> int:
-    """VmRSS of a process."""
+    """Return the VmRSS of a process."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith("VmRSS:"):
             return int(line.split()[1])
@@ -107,7 +107,7 @@ def resident_kib(pid: int) -> int:
 
 
 class Users:
-    """Keep so many jobs in the queue or running."""
+    """Keep that many jobs queued or running."""
 
     def __init__(self, store: ObjectStore, hosts: ScriptedHosts, jobs: int) -> None:
         self._store = store
@@ -143,7 +143,7 @@ class Users:
 
 
 def measure(users: Users, hosts: ScriptedHosts, slices: FakeProvisioner, pid: int, *, jobs: int, minutes: int) -> float:
-    """Runs the jobs and prints; returns the growth in percent."""
+    """Run the jobs and print the memory; return the growth in percent."""
     began = time.monotonic()
     full_at = float("inf")
     samples: list[tuple[float, int]] = []
@@ -176,7 +176,7 @@ def measure(users: Users, hosts: ScriptedHosts, slices: FakeProvisioner, pid: in
 
 
 def around(samples: list[tuple[float, int]], at: float) -> float:
-    """The median of what was measured around that instant."""
+    """Return the median of the values measured around that instant."""
     return statistics.median(kib for when, kib in samples if abs(when - at) <= WINDOW_SECONDS)
 
 

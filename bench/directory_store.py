@@ -1,7 +1,7 @@
-"""The directory store against the bare file operations: `python bench/directory_store.py [--dir=FOLDER]`.
+"""Compare the folder store with plain file operations: `python bench/directory_store.py [--dir=FOLDER]`.
 
-The floor of a put is to write a file beside and rename it (with fsync: of the file and its folder); of an append to
-open, write, close; of a listing to scan the folder and look at each file. Both sides are measured in turn in one run.
+The baseline of a put is to write another file and rename it (with fsync: of the file and its folder); of an append,
+open, write, close; of a listing, to scan the folder and stat each file. Both sides alternate in one run.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ LISTED = 10_000
 
 
 def milliseconds(operation: Callable[[int], object], count: int) -> float:
-    """Median of `count` single operations."""
+    """Return the median of `count` single operations."""
     taken = []
     for number in range(count):
         began = time.perf_counter()
@@ -68,23 +68,23 @@ def main() -> None:
         folder = Path(name)
         for fsync in (False, True):
             ours = milliseconds(store_put(folder, fsync=fsync), OBJECTS)
-            floor = milliseconds(bare_put(folder, fsync=fsync), OBJECTS)
-            print(f"put, fsync={fsync}: {ours:.3f} ms, {ours / floor:.1f} x the bare operations")
+            baseline = milliseconds(bare_put(folder, fsync=fsync), OBJECTS)
+            print(f"put, fsync={fsync}: {ours:.3f} ms, {ours / baseline:.1f} x the bare operations")
         generations = {0: 0}
 
         def append(_: int) -> None:
             generations[0] = store.append("log", DATA, generation=generations[0]).generation
 
         store = DirectoryStore(folder, fsync=False)
-        ours, floor = milliseconds(append, OBJECTS), milliseconds(bare_append(folder), OBJECTS)
-        print(f"append, fsync=False: {ours:.3f} ms, {ours / floor:.1f} x the bare operations")
+        ours, baseline = milliseconds(append, OBJECTS), milliseconds(bare_append(folder), OBJECTS)
+        print(f"append, fsync=False: {ours:.3f} ms, {ours / baseline:.1f} x the bare operations")
         many = folder / "many"
         many.mkdir()
         for number in range(LISTED):
             (many / f"{number:05d}").write_bytes(b"")
         ours = milliseconds(lambda _: list(store.list("many/")), 7)
-        floor = milliseconds(lambda _: [entry.stat() for entry in os.scandir(many)], 7)
-        print(f"list of {LISTED}: {ours:.0f} ms, {ours / floor:.1f} x the bare operations")
+        baseline = milliseconds(lambda _: [entry.stat() for entry in os.scandir(many)], 7)
+        print(f"list of {LISTED}: {ours:.0f} ms, {ours / baseline:.1f} x the bare operations")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The local storage endpoint as a process of its own, for the benches on `gs://`."""
+"""The local storage endpoint in its own process, for the benches on `gs://`."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Endpoint:
     pid: int
 
     def cpu_seconds(self) -> float:
-        """Processor time that it has used so far."""
+        """Return the CPU time that it has used so far."""
         fields = Path(f"/proc/{self.pid}/stat").read_text("ascii").rpartition(")")[2].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
 def endpoint() -> Iterator[Endpoint]:
-    """Serves an empty bucket `BUCKET`, and points this process and its children at it."""
+    """Serve an empty bucket `BUCKET`, and point this process and its children at it."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "bastion.emulators.gcs", f"--dir={folder}", f"--bucket={BUCKET}"]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:

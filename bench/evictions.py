@@ -1,7 +1,8 @@
-"""The most expensive decision: owners of 150 jobs come back at once: `python bench/evictions.py [--jobs=1000]`.
+"""Measure the decision in which owners of 150 jobs return at once: `python bench/evictions.py [--jobs=1000]`.
 
-450 jobs of eight projects fill the pool, four fifths of them with checkpoints; `--jobs` more of these projects wait.
-Then 150 jobs of eight other projects arrive within their shares. Compare `bastion simulate bench --jobs=1000`.
+It is the most expensive decision. 450 jobs of eight projects fill the pool, four fifths of them with checkpoints;
+`--jobs` more of these projects wait. Then 150 jobs of eight other projects arrive within their shares.
+Compare `bastion simulate bench --jobs=1000`.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ PASSES = 9
 
 
 def jobs_of(seed: int, waiting: int) -> tuple[Policy, list[Job], list[Job]]:
-    """The quota, the jobs before the owners come, and the owners' jobs."""
+    """Return the quota, the jobs before the owners return, and the owners' jobs."""
     draw = random.Random(seed)
 
     def job(name: str, projects: list[str], sizes: tuple[int, ...], age: float) -> Job:

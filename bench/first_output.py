@@ -1,8 +1,8 @@
-"""Launch to first output, against what JAX alone takes: `python bench/first_output.py [--runs=5]`.
+"""Compare the time from launch to first output with JAX alone: `python bench/first_output.py [--runs=5]`.
 
-The floor is the program itself on four processes that form the same slice: nothing scheduled, no bucket, no agent. The
+The baseline is the program itself on four processes that form the same slice, without scheduler, bucket or agent. The
 other side is `bastion launch --wait` on a running local bastion, from the command's start to the first line of output.
-Both are measured in turn in one run; what counts is the ratio.
+Both alternate in one run; the ratio counts.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BASTION = str(Path(sys.executable).with_name("bastion"))
 
 
 def jax_alone() -> float:
-    """Seconds until the last of four processes has printed the slice's devices."""
+    """Return the seconds until the last of four processes has printed the slice's devices."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
@@ -54,7 +54,7 @@ def jax_alone() -> float:
 
 
 def launched(home: str) -> tuple[float, float]:
-    """Seconds from `bastion launch` to its first line of output, and to its end."""
+    """Return the seconds from `bastion launch` to its first line of output, and to its end."""
     launch = [BASTION, "launch", "--instance_type=tpu-v4-32", "--bundle=none", "--wait"]
     command = [*launch, "--", "python3", "-c", PROGRAM]
     began = time.monotonic()

@@ -1,7 +1,7 @@
-"""What the HTTP server itself costs a request: `python bench/http1.py [--requests=20000]`.
+"""Measure what the HTTP server itself costs per request: `python bench/http1.py [--requests=20000]`.
 
-A handler that only reads the body and answers 100 bytes; the client is a raw socket in another process, with the heads
-of a real client. Requests a second of one connection depend on both; the server's processor time is what counts.
+The handler only reads the body and answers 100 bytes. The client is a raw socket in another process, with the heads of
+a real client. Requests a second of one connection depend on both, so the server's CPU time counts.
 """
 
 from __future__ import annotations

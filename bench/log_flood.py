@@ -1,12 +1,12 @@
-"""A flood of output through a host's whole log: `python bench/log_flood.py [--rate=100] [--seconds=10]`.
+"""Send a flood of output through a host's whole log: `python bench/log_flood.py [--rate=100] [--seconds=10]`.
 
-A child writes numbered lines at the given rate (MB/s) into the real pump, spool and uploader, once onto a bucket in a
-folder, once onto one that answers nothing for most of the time and comes back when the child has ended. Each case runs
-in a process of its own, so that its memory is its own. At the end every segment is read: each line must be there in its
-order, or be counted by a gap line to the byte.
+A child writes numbered lines at the given rate (MB/s) into the real pump, spool and uploader: once with a folder
+bucket, once with a bucket that does not answer until the child has ended. Each case runs in its own process, so that
+its memory can be measured. At the end every segment is read: each line must be there in order, or be counted by a gap
+line to the byte.
 
-The floor is the same child with `cat > /dev/null` behind its pipe: what the machine lets it write at all. What the
-child could not write at its instant it makes up for; its longest single write tells whether it was ever held.
+The baseline is the same child writing into `cat > /dev/null`. The child catches up on what it could not write in time;
+its longest single write shows whether it was ever blocked.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def resident_mb() -> float:
 
 
 def check(store: DirectoryStore, written: int, width: int) -> tuple[int, int, int]:
-    """Reads all segments; returns how many there are, the bytes of lines in them, and the bytes that gaps count.
+    """Read all segments; return their number, the bytes of lines in them, and the bytes that gaps count.
 
     Raises:
-        AssertionError: a line is missing, doubled or out of order, and no gap says so.
+        AssertionError: A line is missing, duplicated or out of order, and no gap says so.
     """
     segments = stored = lost = 0
     expected = 0
@@ -146,7 +146,7 @@ def child(rate: float, seconds: float, width: int, **pipes: object) -> subproces
     return subprocess.Popen([sys.executable, "-c", CHILD, *values], stderr=subprocess.PIPE, **pipes)  # type: ignore[call-overload,no-any-return]
 
 
-def floor(rate: float, seconds: float, width: int) -> None:
+def baseline(rate: float, seconds: float, width: int) -> None:
     with child(rate, seconds, width, stdout=subprocess.PIPE) as writer:
         with subprocess.Popen(["cat"], stdin=writer.stdout, stdout=subprocess.DEVNULL):
             assert writer.stdout is not None
@@ -170,12 +170,12 @@ def main() -> None:
     parser.add_argument("--width", type=int, default=100, help="bytes of a line")
     parser.add_argument("--case", choices=["folder", "stalled"], help="only this one, in this process")
     given = parser.parse_args()
-    # That uploads fail is what one case is about.
+    # In one case uploads are meant to fail.
     logging.disable()
     if given.case:
         flood(given.rate, given.seconds, given.width, stalled=given.case == "stalled")
         return
-    floor(given.rate, given.seconds, given.width)
+    baseline(given.rate, given.seconds, given.width)
     for case in ("folder", "stalled"):
         arguments = [f"--rate={given.rate}", f"--seconds={given.seconds}", f"--width={given.width}", f"--case={case}"]
         subprocess.run([sys.executable, __file__, *arguments], check=True)

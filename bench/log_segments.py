@@ -1,9 +1,9 @@
-"""Log segments a second from many hosts: `python bench/log_segments.py [--writers=100] [--seconds=10]`.
+"""Measure log segments per second from many hosts: `python bench/log_segments.py [--writers=100] [--seconds=10]`.
 
-Each writer is a thread with the worker's own `SegmentStore` on its own job's host, as fast as it can; a few processes
-share them, over loopback against the local storage endpoint. At the end a listing must show every segment of every
-writer, without a hole, and with the size that it was written with. The floor does the same with bare HTTP requests
-(`http.client`, one connection for each writer), which is what the endpoint can take.
+Each writer is a thread with the agent's `SegmentStore` for a host of its own job, and writes as fast as it can. A few
+processes share the threads. They write over loopback to the local storage endpoint. At the end a listing must show
+every segment of every writer, with its size. The baseline does the same with bare HTTP requests (`http.client`, one
+connection per writer).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def job_of(writer: int) -> str:
 
 
 def text(writer: int, number: int) -> bytes:
-    """A segment, a little under 2 KiB; each has a size of its own, so that none can stand for another."""
+    """Return a segment of almost 2 KiB; all sizes differ, so that no segment can be taken for another."""
     line = f"2027-01-15T08:00:00.000000Z stdout F writer {writer} step {number} loss 0.{number:06}"
     return b"".join(f"{line} {'x' * (number % 17)}\n".encode() for _ in range(LINES))
 
@@ -61,9 +61,9 @@ KINDS = {"the worker's own stack": stack, "bare HTTP": bare}
 
 
 def work(kind: str, url: str, writers: list[int], seconds: float, start, results, cpu) -> None:  # type: ignore[no-untyped-def]
-    """One process: all of its writers at once, until the time is up.
+    """Run all writers of one process until the time is up.
 
-    Puts (writer, segments) for each into `results`, and the processor time of all into `cpu`.
+    Puts (writer, segments) for each into `results`, and the CPU time of all into `cpu`.
     """
     writes = {writer: KINDS[kind](url, writer) for writer in writers}
 
@@ -86,10 +86,10 @@ def work(kind: str, url: str, writers: list[int], seconds: float, start, results
 
 
 def measure(kind: str, writers: int, processes: int, seconds: float) -> float:
-    """Segments a second.
+    """Return the segments per second.
 
     Raises:
-        AssertionError: something is missing.
+        AssertionError: A segment is missing.
     """
     with endpoint() as served:
         spawning = multiprocessing.get_context("spawn")

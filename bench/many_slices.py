@@ -1,8 +1,8 @@
-"""Many slices at once: `python bench/many_slices.py [--slices=200] [--create_seconds=20]`.
+"""Request many slices at once: `python bench/many_slices.py [--slices=200] [--create_seconds=20]`.
 
-A real daemon on a folder, a real emulator whose creations take so long and which boots no hosts, and so many jobs of
-one slice each, submitted at once. Printed is how long it takes from the first submission until the last node is READY,
-and what of it is not the creation itself. With --within it fails beyond that.
+Runs a real daemon on a folder, and a real emulator that boots no hosts and takes --create_seconds per creation. Submits
+all jobs at once, one slice each. Prints the time from the first submission until the last node is READY, and the part
+of it that is not creation. With --within it fails beyond that.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ v4 = 1.0
 
 @contextlib.contextmanager
 def program(*arguments: str, log: Path, home: Path) -> Iterator[None]:
-    """`bastion ...` in the background, ended afterwards."""
+    """Run `bastion ...` in the background, and end it afterwards."""
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "bastion.cli.main", *arguments],
@@ -59,7 +59,7 @@ def program(*arguments: str, log: Path, home: Path) -> Iterator[None]:
 
 
 def events(folder: Path, kind: str) -> dict[str, float]:
-    """When nodes had that event, by name."""
+    """Return when nodes had that event, by name."""
     try:
         lines = (folder / "events.jsonl").read_text().splitlines()
     except OSError:
@@ -69,7 +69,7 @@ def events(folder: Path, kind: str) -> dict[str, float]:
 
 
 def until(done: Callable[[], object], what: str) -> None:
-    """Polls until `done`."""
+    """Poll until `done`."""
     deadline = time.monotonic() + PATIENCE_SECONDS
     while not done():
         if time.monotonic() > deadline:

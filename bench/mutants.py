@@ -1,13 +1,13 @@
-"""Whether the tests would notice a mistake: `python bench/mutants.py [--seed=1] [--mutants=300] [--workers=1]`.
+"""Check that tests notice small mistakes: `python bench/mutants.py [--seed=1] [--mutants=300] [--workers=1]`.
 
-Draws small mistakes, one at a time, in the core of the scheduler and in the reading of quota files: a comparison
-turned or shifted, `and` for `or`, a sign, a constant off by one, a condition negated, a result or a statement left out.
-Each is made in a copy of the tree, where the tests that reach the line are run, the quickest first, up to the first
-that fails. Who reaches what is learnt once, from a run that measures coverage.
+Draws small mistakes in the core of the scheduler and in the reading of quota files: a comparison turned or shifted,
+`and` for `or`, a sign, a constant off by one, a negated condition, a result or a statement left out. Makes each in a
+copy of the tree, and runs the tests that reach the line, the quickest first, until one fails. One run that measures
+coverage finds which tests reach which lines.
 
-Explain each mutant that no test notices in `docs/development/mutants.md`, or write the missing test. Results are
-kept in `build/mutants/`: a run goes on where it was stopped, and what was not noticed is tried again (the others when
-their file has changed). Only quick tests take part, and property tests with few examples: it errs on the strict side.
+Explain each mutant that no test notices in `docs/development/mutants.md`, or write the missing test. Results are kept
+in `build/mutants/`: an interrupted run continues, and mutants that no test noticed are tried again (the others only if
+their file has changed). Only quick tests take part, and property tests with few examples, so the check is strict.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ TESTS = (
     *("tests/property/test_scheduler_*.py", "tests/property/test_quota_*.py"),
 )
 MEMORY_BYTES = 4 << 30
-# For one mutant; of the tests that reach it the quickest are run, as many as fit.
+# For one mutant; the quickest tests that reach it run, as many as fit.
 BUDGET_SECONDS = 30.0
-# Not to be changed: they say something only to the type checker, or only to who reads a failure.
+# Not changed: they matter only to the type checker, or to the reader of a failure.
 _NO_CODE = ("annotation", "returns", "decorator_list", "type_comment", "bases")
 _NO_VALUE = ("strict", "frozen", "slots", "kw_only", "repr", "compare")
 
@@ -96,18 +96,18 @@ class Mutant:
 
     @property
     def key(self) -> str:
-        """What it is known by in the results: the same as long as its file is the same."""
+        """Its key in the results: the same as long as its file is the same."""
         return hashlib.sha256(f"{self.path}\n{self.source}".encode()).hexdigest()[:20]
 
     @property
     def title(self) -> str:
-        """What it is known by in `docs/development/mutants.md`."""
+        """Its title in `docs/development/mutants.md`."""
         return f"`{self.path}` {self.where}: {self.change}"
 
 
 @dataclass(frozen=True)
 class Result:
-    """What became of a mutant: `killed`, `survived`, or `unreached` by any test."""
+    """The outcome of a mutant: `killed`, `survived`, or `unreached` by any test."""
 
     key: str
     title: str
@@ -116,11 +116,11 @@ class Result:
     seconds: float
 
 
-# Which mistakes there are
+# The mistakes
 
 
 def draw(paths: Sequence[str], seed: int, count: int) -> list[Mutant]:
-    """So many of the mutants of these modules, or all; few others are drawn after a small edit."""
+    """Draw that many mutants of these modules, or all; after a small edit, most of them are the same."""
     drawn: list[tuple[str, str, int, int]] = []
     for path in paths:
         places = _places(ast.parse((TREE / path).read_text("utf-8")))
@@ -136,12 +136,12 @@ def draw(paths: Sequence[str], seed: int, count: int) -> list[Mutant]:
 
 
 def mutant(path: str, index: int, number: int) -> Mutant:
-    """One of them: the change of that number at that place."""
+    """Make one mutant: the change of that number at that place."""
     tree = ast.parse((TREE / path).read_text("utf-8"))
     place = parent, field, position, where = _places(tree)[index]
     child = _at(place)
     changed = _changed(child)[number]
-    # A number alone says little.
+    # A number alone says too little.
     brief = isinstance(child, ast.Constant) and not isinstance(parent, ast.Module)
     before = _short(parent if brief else child)
     if position is None:
@@ -158,7 +158,7 @@ def _short(node: ast.AST) -> str:
     return textwrap.shorten(text, 90, placeholder=" …").replace("`", "'")
 
 
-# What a node is a part of, as what, as which of several; and the function that it is in.
+# A node's parent, its field there, its index if there are several, and its function.
 Place = tuple[ast.AST, str, "int | None", str]
 
 
@@ -168,7 +168,7 @@ def _at(place: Place) -> ast.expr | ast.stmt:
 
 
 def _places(tree: ast.AST, where: str = "module") -> list[Place]:
-    """Every statement and expression that may be changed."""
+    """List every statement and expression that may be changed."""
     places: list[Place] = []
     for field, value in ast.iter_fields(tree):
         if field in _NO_CODE or (isinstance(tree, ast.keyword) and tree.arg in _NO_VALUE):
@@ -186,7 +186,7 @@ def _places(tree: ast.AST, where: str = "module") -> list[Place]:
 
 
 def _changed(node: ast.AST) -> list[ast.AST]:
-    """The node with each of the mistakes that can be made in it alone."""
+    """Return the node with each mistake that can be made in it."""
     changed: list[ast.AST] = []
     match node:
         case ast.Compare(ops=ops):
@@ -226,7 +226,7 @@ def _is_text(node: ast.expr) -> bool:
     return isinstance(node, ast.JoinedStr) or (isinstance(node, ast.Constant) and isinstance(node.value, str))
 
 
-# Who would notice
+# The tests
 
 
 @dataclass(frozen=True)
@@ -237,7 +237,7 @@ class Reach:
     seconds: dict[str, float]
 
     def tests(self, mutant: Mutant) -> list[str]:
-        """The tests that reach the mutant, the quickest first; of what runs on import, those that reach the module."""
+        """Return the tests that reach the mutant (for code that runs on import: its module), the quickest first."""
         lines = self.by_line.get(mutant.path, {})
         tests = set(lines.get(mutant.line, ()))
         if not tests or mutant.where == "module":
@@ -252,10 +252,10 @@ class Reach:
 
 
 def learn(tree: Path) -> Reach:
-    """Runs all tests once in that copy.
+    """Run all tests once in that copy.
 
     Raises:
-        SystemExit: one of them fails.
+        SystemExit: A test fails.
     """
     data, report = tree / ".coverage", tree / "times.xml"
     measure = ["--cov=quota", "--cov=scheduler", "--cov-context=test", "--cov-report=", f"--junitxml={report}"]
@@ -291,7 +291,7 @@ def _environment(tree: Path) -> dict[str, str]:
 
 
 def copy_tree(name: str) -> Path:
-    """A fresh copy of the working tree."""
+    """Copy the working tree."""
     tree = BUILD / name
     shutil.rmtree(tree, ignore_errors=True)
     tree.mkdir(parents=True)
@@ -304,7 +304,7 @@ def copy_tree(name: str) -> Path:
 
 
 def try_mutant(tree: Path, mutant: Mutant, reach: Reach) -> Result:
-    """Makes the mistake in that copy, runs the tests that reach it, and mends it."""
+    """Make the mistake in that copy, run the tests that reach it, and undo it."""
     began = time.monotonic()
     tests = reach.tests(mutant)
     outcome = "unreached"
@@ -322,7 +322,7 @@ def try_mutant(tree: Path, mutant: Mutant, reach: Reach) -> Result:
 
 
 def _passes(tree: Path, tests: list[str], reach: Reach) -> bool:
-    """Whether all the tests pass, in good time."""
+    """Whether all tests pass in time."""
     names = tree / "tests.txt"
     names.write_text("\n".join(tests), "utf-8")
     seconds = [reach.seconds.get(test, 1.0) for test in tests]
@@ -330,7 +330,7 @@ def _passes(tree: Path, tests: list[str], reach: Reach) -> bool:
     process = subprocess.Popen(
         _pytest(arguments),
         cwd=tree,
-        # A compiled module of a moment ago could be taken for the present one.
+        # A module that was compiled a moment ago could be taken for the present one.
         env={**_environment(tree), "PYTHONDONTWRITEBYTECODE": "1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -407,7 +407,7 @@ def _line(result: Result, mutant: Mutant) -> str:
 
 
 def _tell(drawn: list[Mutant], known: dict[str, Result]) -> int:
-    """Prints who was left; returns the exit status."""
+    """Print the surviving mutants; return the exit status."""
     explained = " ".join(EXPLAINED.read_text("utf-8").split())
     alive = [each for each in drawn if known[each.key].outcome != "killed"]
     open_questions = [each for each in alive if each.title not in explained]

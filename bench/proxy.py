@@ -1,12 +1,12 @@
-"""What the storage proxy costs: `python bench/proxy.py [--rounds=5] [--mib=128] [--within] [--base=PYTHON]`.
+"""Measure what the storage proxy costs: `python bench/proxy.py [--rounds=5] [--mib=128] [--within] [--base=PYTHON]`.
 
-Ratios, because they travel from machine to machine and megabytes a second do not. In one run, one mode after the other
-and round after round: straight to a server (`bench/storage_sink.py`), through a bare TLS relay (`bench/relay.py`),
-through `bastion proxy run` with encryption off, and with encryption on; TLS everywhere, a client process with four
-connections, the median of the rounds; a ratio is the median of the rounds' ratios. Then straight and through the
-encrypting proxy against a server that is as slow as storage is from one host.
+Prints ratios, because megabytes per second differ between machines. Each round measures, one after the other: directly
+to a server (`bench/storage_sink.py`), through a plain TLS relay (`bench/relay.py`), through `bastion proxy run` without
+encryption, and with encryption. All use TLS and one client process with four connections. A figure is the median of
+the rounds; a ratio is the median of the rounds' ratios. Then directly and through the encrypting proxy to a server
+that is as slow as storage is for one host.
 
-With `--base`, the interpreter of another version's environment: only the encrypting proxies of both versions, in turns.
+With `--base`, the interpreter of another version's environment, only the encrypting proxies of both versions alternate.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ HOST = "storage.googleapis.com"
 CONNECTIONS = 4
 PIECE_BYTES = 256 * 1024
 MIB = 1024 * 1024
-# One host's part of what the acceptance test's four hosts moved.
+# A quarter of what the acceptance test's four hosts moved.
 PACED_UP, PACED_DOWN = 278 * MIB, 417 * MIB
 KEK = "projects/bench/locations/here/keyRings/ring/cryptoKeys/key"
 
@@ -44,9 +44,9 @@ class Route:
     """How clients reach the server.
 
     Attributes:
-        port: On this machine.
-        connect: Whether it is a proxy, asked by CONNECT.
-        ca_file: Whom to trust.
+        port: The port on this machine.
+        connect: Whether it is a proxy, used with CONNECT.
+        ca_file: The authority to trust.
         between: The process between client and server, which may have children; 0: none.
     """
 
@@ -57,7 +57,7 @@ class Route:
     between: int = 0
 
     def processor_seconds(self) -> float:
-        """What the processes between have used so far."""
+        """Return the CPU seconds that the processes between have used so far."""
         ticks = 0
         for process in with_children(self.between) if self.between else []:
             fields = Path(f"/proc/{process}/stat").read_text("ascii").rpartition(")")[2].split()
@@ -66,14 +66,14 @@ class Route:
 
 
 def with_children(process: int) -> list[int]:
-    """A process and those that it started."""
+    """Return a process and its descendants."""
     children = Path(f"/proc/{process}/task/{process}/children").read_text("ascii").split()
     return [process, *map(int, children)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What one client process does: its connections move an object each."""
+    """The task of one client process: each connection moves one object."""
 
     route: Route
     method: str
@@ -90,7 +90,7 @@ def connection(route: Route) -> ssl.SSLSocket:
 
 
 def read_head(tls: ssl.SSLSocket, memory: memoryview) -> tuple[int, int]:
-    """Bytes of the body that follows, and how many of them have come already."""
+    """Return the length of the body that follows, and how much of it has arrived."""
     filled = 0
     while True:
         count = tls.recv_into(memory[filled:])
@@ -104,7 +104,7 @@ def read_head(tls: ssl.SSLSocket, memory: memoryview) -> tuple[int, int]:
 
 
 def move(tls: ssl.SSLSocket, method: str, name: str, size: int, memory: memoryview) -> None:
-    """Uploads or downloads one object, and reads the answer to its end."""
+    """Upload or download one object, and read the whole answer."""
     common = f"HTTP/1.1\r\nHost: {HOST}\r\nAuthorization: Bearer none\r\n"
     if method == "GET":
         tls.sendall(f"GET /storage/v1/b/bench/o/{name}?alt=media {common}\r\n".encode())
@@ -126,7 +126,7 @@ def move(tls: ssl.SSLSocket, method: str, name: str, size: int, memory: memoryvi
 
 
 def work(job: Job) -> float:
-    """Seconds from the first byte to the last answer, over all connections."""
+    """Return the seconds from the first byte to the last answer, over all connections."""
     begin = threading.Barrier(CONNECTIONS + 1)
     failed: list[BaseException] = []
 
@@ -156,7 +156,7 @@ def work(job: Job) -> float:
 
 @contextlib.contextmanager
 def started(*command: object) -> Iterator[tuple[int, int]]:
-    """A process of this bench; yields the port that it prints, and its id."""
+    """Run a process of this bench; yield the port that it prints, and its id."""
     words = [sys.executable, *(str(word) for word in command)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         try:
@@ -168,10 +168,10 @@ def started(*command: object) -> Iterator[tuple[int, int]]:
 
 @contextlib.contextmanager
 def proxy(name: str, folder: Path, server: int, *, encrypt: bool, python: str = sys.executable) -> Iterator[Route]:
-    """`bastion proxy run` in front of the server.
+    """Run `bastion proxy run` in front of the server.
 
     Args:
-        python: The interpreter, which decides on the version.
+        python: The interpreter, which determines the version.
     """
     own, public = folder / name, folder / name / "public"
     own.mkdir()
@@ -189,7 +189,7 @@ def proxy(name: str, folder: Path, server: int, *, encrypt: bool, python: str = 
     }
     command = [python, "-m", "bastion.cli.main", "proxy", "run"]
     with (folder / f"{name}.log").open("wb") as log:
-        # Not in the folder of this version, whose modules would be found there.
+        # Not in this version's folder, where its modules would be found.
         process = subprocess.Popen(command, cwd=own, env=environment, stdout=log, stderr=log)
     try:
         ca_file = public / "mitmproxy-ca-cert.pem"
@@ -210,11 +210,11 @@ def pace(route: Route, up: float, down: float) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """Of all connections together.
+    """The figures of all connections together.
 
     Attributes:
         rounds: Seconds from the first byte to the last answer, of each round.
-        used: Processor seconds of the processes between client and server, of each round.
+        used: CPU seconds of the processes between client and server, of each round.
     """
 
     rounds: list[float]
@@ -229,11 +229,11 @@ class Figures:
         return statistics.median(self.rounds)
 
     def over(self, other: Figures) -> float:
-        """The median of how many times as long each round took; the machine is another one in every minute."""
+        """Return the median of the rounds' ratios of time; the machine's speed changes from minute to minute."""
         return _ratio(self.rounds, other.rounds)
 
     def used_over(self, other: Figures) -> float:
-        """The same of processor seconds."""
+        """Return the same ratio for CPU seconds."""
         return _ratio(self.used, other.used)
 
 
@@ -242,9 +242,9 @@ def _ratio(rounds: list[float], others: list[float]) -> float:
 
 
 def measured(routes: list[Route], method: str, *, size: int, rounds: int) -> dict[str, Figures]:
-    """Figures of each route; the routes take turns."""
+    """Measure all routes; they alternate."""
     seconds: dict[str, list[tuple[float, float]]] = {route.name: [] for route in routes}
-    # A process of its own, as a client is: its threads do not wait for ours.
+    # Its own process, like a client: its threads do not wait for ours.
     with multiprocessing.get_context("spawn").Pool(1) as clients:
         for turn in range(rounds + 1):
             for route in routes:
@@ -263,7 +263,7 @@ def measured(routes: list[Route], method: str, *, size: int, rounds: int) -> dic
 
 
 def keep(route: Route, size: int) -> None:
-    """Uploads what is downloaded later, the same way."""
+    """Upload by the same route what is downloaded later."""
     with connection(route) as tls:
         move(tls, "POST", f"keep-{route.name}", size, memoryview(bytearray(os.urandom(PIECE_BYTES))))
 
@@ -319,7 +319,7 @@ def main() -> None:
             of = table[words] = measured([straight, encrypting], method, size=size, rounds=given.rounds)
             value = of["on"].over(of["direct"])
             ratios.append(Ratio(name=f"{words}: on/direct, time", value=value, most=1.05))
-    print("MiB/s, and processor seconds per GiB of the processes between client and server")
+    print("MiB/s, and CPU seconds per GiB of the processes between client and server")
     for words, of in table.items():
         for name, figures in of.items():
             used = f"{figures.processor_seconds / total * 1024 * MIB:.2f}" if figures.processor_seconds else ""
@@ -330,7 +330,7 @@ def main() -> None:
 
 
 def compare(base: str, *, size: int, rounds: int) -> None:
-    """Prints how this version's encrypting proxy compares with another one's."""
+    """Compare this version's encrypting proxy with another version's, and print the result."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         direct, _, _, on = ways(stack, folder)
@@ -342,13 +342,13 @@ def compare(base: str, *, size: int, rounds: int) -> None:
             of = measured([other, on], method, size=size, rounds=rounds)
             for name, value in (
                 ("time", of["on"].over(of["base"])),
-                ("processor seconds", of["on"].used_over(of["base"])),
+                ("CPU seconds", of["on"].used_over(of["base"])),
             ):
                 print(Ratio(name=f"{words}: this version/base, {name}", value=value, most=1.05), flush=True)
 
 
 def ways(stack: contextlib.ExitStack, folder: Path) -> Iterator[Route]:
-    """Starts everything; direct first, encryption on last."""
+    """Start everything; direct first, encryption last."""
     now, life = datetime.datetime.now(datetime.timezone.utc), datetime.timedelta(days=2)
     authority = Authority.new("bench", now=now, lifetime=life)
     server = authority.sign("bench", [HOST, "localhost"], key=new_key(), now=now, lifetime=life)

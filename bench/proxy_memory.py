@@ -1,7 +1,7 @@
-"""How much memory `bastion proxy run` takes for one large object: `python bench/proxy_memory.py [--up=10] [--down=3]`.
+"""Measure the memory of `bastion proxy run` for one large object: `python bench/proxy_memory.py [--up=10] [--down=3]`.
 
-Of all its processes. Sizes in GiB. The server is `bench/storage_sink.py`, which keeps what is downloaded later in its
-own memory, twice.
+Counts all its processes. Sizes are in GiB. The server is `bench/storage_sink.py`, which keeps the object to download in
+memory, twice.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ GIB = 1024 * proxy.MIB
 
 
 def taken(process: int) -> float:
-    """Memory of a process and its children now, in MB; what they share counts once."""
+    """Return the memory of a process and its children now, in MB; shared memory counts once."""
     return sum(kilobytes(each, "smaps_rollup", "Pss:") for each in proxy.with_children(process)) * 1024 / 1e6
 
 
 def peak(process: int) -> float:
-    """The most that a process and its children have had, in MB; what they share counts for each."""
+    """Return the maximum memory of a process and its children so far, in MB; shared memory counts for each."""
     return sum(kilobytes(each, "status", "VmHWM:") for each in proxy.with_children(process)) * 1024 / 1e6
 
 
@@ -40,7 +40,7 @@ def told(when: str, process: int) -> float:
 
 
 def move(job: proxy.Job) -> float:
-    """In a process of its own, whose connections are one."""
+    """Move the object in a separate process with one connection."""
     proxy.CONNECTIONS = 1
     return proxy.work(job)
 

@@ -1,7 +1,7 @@
-"""A bare TLS relay: TLS from the client, TLS to the server, bytes copied between, no HTTP. The yardstick of
-`bench/proxy.py`, a process of its own: what any intercepting proxy in this language pays before it does anything.
+"""A plain TLS relay in its own process, the baseline of `bench/proxy.py`: copies bytes between two TLS connections.
 
-A thread per connection and one buffer of 256 KiB per direction, as the proxy has.
+It costs what any intercepting proxy in this language costs before it does anything. Like the proxy, it has a thread per
+connection and a buffer of 256 KiB per direction.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BUFFER_BYTES = 256 * 1024
 
 
 def fill(source: ssl.SSLSocket, memory: memoryview) -> int:
-    """What has come, up to the whole memory; 0: the end; -1: nothing for now."""
+    """Return how many bytes arrived; 0: the end; -1: none for now."""
     filled = 0
     while filled < len(memory):
         try:
@@ -35,7 +35,7 @@ def fill(source: ssl.SSLSocket, memory: memoryview) -> int:
 
 
 def relay(client: ssl.SSLSocket, server: ssl.SSLSocket) -> None:
-    """Copies until one side ends."""
+    """Copy until one side ends."""
     memory = memoryview(bytearray(BUFFER_BYTES))
     ends = {client.fileno(): (client, server), server.fileno(): (server, client)}
     poll = select.poll()

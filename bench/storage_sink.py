@@ -1,8 +1,8 @@
-"""A storage service that costs as little as one can: enough of the JSON API for the proxy, nothing on disk.
+"""A storage service that costs as little as possible: enough of the JSON API for the proxy, nothing on disk.
 
-A process of its own, for `bench/proxy.py`: HTTPS on a port that it prints. What is uploaded is summed and thrown away,
-but for names that begin with `keep`, which can be downloaded. `PUT /pace?up=BYTES&down=BYTES` slows all connections
-together down to so many bytes a second; 0: as fast as it goes.
+Runs in its own process for `bench/proxy.py`, with HTTPS on a port that it prints. Computes the checksum of uploads and
+drops them, except names that begin with `keep`, which can be downloaded. `PUT /pace?up=BYTES&down=BYTES` limits all
+connections together to that many bytes a second; 0: no limit.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ PIECE_BYTES = 256 * 1024
 
 
 class Pace:
-    """So many bytes a second, over all connections."""
+    """A limit of bytes per second, over all connections."""
 
     def __init__(self) -> None:
         self.bytes_per_second = 0.0
@@ -38,12 +38,12 @@ class Pace:
         self._free_at = 0.0
 
     def wait(self, size: int) -> None:
-        """Returns when these bytes may have passed."""
+        """Wait until these bytes may have passed."""
         if not self.bytes_per_second:
             return
         with self._lock:
             now = time.monotonic()
-            # A little may be caught up with: a thread is never woken at the very moment.
+            # A thread may catch up a little, because it is never woken at the exact moment.
             self._free_at = max(self._free_at, now - 0.005) + size / self.bytes_per_second
             late = self._free_at - now
         if late > 0:
@@ -52,7 +52,7 @@ class Pace:
 
 @dataclass(slots=True)
 class Upload:
-    """An object's bytes as they come."""
+    """An object's bytes as they arrive."""
 
     name: str
     resource: dict[str, Any]
@@ -62,7 +62,7 @@ class Upload:
 
 
 class Sink:
-    """All objects, and the sessions that are open."""
+    """All objects and open sessions."""
 
     def __init__(self) -> None:
         self.up, self.down = Pace(), Pace()

@@ -1,6 +1,6 @@
-"""A daemon's tick with many waiting jobs: `python bench/tick.py [--jobs=10000]`.
+"""Measure a daemon's tick with many waiting jobs: `python bench/tick.py [--jobs=10000]`.
 
-On a bucket in memory, so that what is measured is the daemon itself. The floor is to list the same objects once.
+Uses a bucket in memory, so only the daemon is measured. The baseline is to list the same objects once.
 """
 
 from __future__ import annotations

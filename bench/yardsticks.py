@@ -1,4 +1,4 @@
-"""The yardsticks of several policies on a trace: `python bench/yardsticks.py --trace=FILE.csv.gz`.
+"""Print the yardsticks of several policies on a trace: `python bench/yardsticks.py --trace=FILE.csv.gz`.
 
 One row for each policy, load and checkpoint interval; with several replicates, means and deviations.
 """

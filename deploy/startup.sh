@@ -1,8 +1,8 @@
 #!/bin/bash
-# Makes a Debian VM (12 or later) a bastion: the VM's startup script, run as root at every boot. It may be run any number
-# of times; what is there already is left alone.
+# Sets up a bastion on a Debian VM (12 or later): the VM's startup script, run as root at every boot. It can run any number
+# of times, and does only what is missing.
 #
-# The VM's metadata say what to install; each value is checked before it is used, and none is ever run as code:
+# The VM's metadata say what to install. Each value is checked before use, and none is run as code:
 #
 #   bastion-root            gs://BUCKET/NAME-bastion
 #   bastion-package         gs://BUCKET/PATH/NAME.whl, or git+https://HOST/PATH@COMMIT with all 40 digits of the commit
@@ -11,17 +11,17 @@
 #   bastion-slices          optional: cloud, to create TPU slices as ROOT/config/daemon.toml says; else none
 #   bastion-unit            the text of bastion.service
 #
-# What it leaves behind:
+# It creates:
 #
 #   /opt/bastion/releases/ID/   a virtual environment; ID is the wheel's SHA-256 or the commit
-#   /opt/bastion/current        a link to one of them. Programs know their release by its own path, so that jobs which
-#                               run while the link moves keep the code that they began with.
+#   /opt/bastion/current        a link to one of them. Programs use the path of their release, so jobs that run while the
+#                               link moves keep the code that they started with.
 #   /etc/bastion/daemon.env     the daemon's settings
 #   /etc/systemd/system/bastion.service
-#   /var/lib/bastion            home of the user bastion; nothing in it is needed by another VM
+#   /var/lib/bastion            home of the user bastion; no other VM needs anything in it
 #
-# With --prefix=DIR all of it is made below DIR, by anybody, and no package, user or service of this machine is touched.
-# GCE_METADATA_HOST and STORAGE_EMULATOR_HOST name other servers than Google's.
+# With --prefix=DIR, anyone can run it: it creates everything below DIR, and changes no package, user or service of this
+# machine. GCE_METADATA_HOST and STORAGE_EMULATOR_HOST name servers to use instead of Google's.
 set -euo pipefail
 umask 022
 
@@ -83,7 +83,7 @@ read_settings() {
   grep --quiet '^ExecStart=' "$scratch/unit" || fail "the attribute bastion-unit must hold the text of bastion.service"
 }
 
-# install_packages: what Debian's image may lack.
+# install_packages: install what Debian's image may lack.
 install_packages() {
   local missing=()
   python3 -c 'import ensurepip, venv' 2>/dev/null || missing+=(python3-venv)
@@ -101,7 +101,7 @@ create_user() {
     useradd --system --user-group --home-dir /var/lib/bastion --shell /usr/sbin/nologin bastion
 }
 
-# download URL FILE: an object of Cloud Storage, with the VM's own identity.
+# download URL FILE: download an object of Cloud Storage with the VM's own identity.
 download() {
   local path="${1#gs://}" token name
   local bucket="${path%%/*}"
@@ -110,14 +110,14 @@ download() {
     "$metadata/service-accounts/default/token" |
     python3 -c 'import json, sys; print(json.load(sys.stdin)["access_token"])')" ||
     fail "the VM has no access token; it needs a service account and the scope cloud-platform"
-  # The token goes through a pipe: arguments can be read by everyone on the machine.
+  # The token goes through a pipe, because everyone on the machine can read arguments.
   printf 'Authorization: Bearer %s\n' "$token" |
     curl --silent --show-error --fail --retry 5 --header @- --output "$2" \
       "$storage/storage/v1/b/$bucket/o/$name?alt=media" ||
     fail "$1 cannot be read; the VM's service account needs storage.objects.get on it"
 }
 
-# install_release: a virtual environment that is complete or not there.
+# install_release: create a virtual environment, complete or not at all.
 install_release() {
   local folder="$prefix/opt/bastion/releases/$release" requirement
   if [[ ! -e "$folder/.complete" ]]; then
@@ -135,7 +135,7 @@ install_release() {
     python3 -m venv "$folder"
     "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$requirement"
     "$folder/bin/bastion" daemon agent-wheels --python=3.10 ||
-      say "without wheels for Python 3.10 no slice can be used; run $folder/bin/bastion daemon agent-wheels"
+      say "there are no wheels for Python 3.10, so slices cannot be used; run $folder/bin/bastion daemon agent-wheels"
     touch "$folder/.complete"
   fi
   if [[ "$(readlink "$prefix/opt/bastion/current" || true)" != "releases/$release" ]]; then
@@ -145,7 +145,7 @@ install_release() {
   fi
 }
 
-# put FILE: installs what comes on stdin, if it differs from what is there.
+# put FILE: install stdin as the file if it differs.
 put() {
   cat >"$scratch/new"
   cmp --silent "$scratch/new" "$1" && return

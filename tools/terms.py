@@ -55,7 +55,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Use:
-    """Something that the tree says: a name, or text."""
+    """A name or a text in the tree."""
 
     place: str
     path: str

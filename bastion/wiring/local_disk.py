@@ -147,7 +147,7 @@ class DiskWatch:
         run, (size, hosts) = max(held.items(), key=lambda item: item[1][0], default=("", (0, [])))
         if size < disk.floor // 2:
             text = (
-                f"no space left on device: {shown(disk.free)} of {shown(disk.total)} is free on the disk of "
+                f"no space left on device: {shown(disk.free)} of {shown(disk.total)} are free on the disk of "
                 f"{self._home.path}, and no job uses much; jobs cannot start or store anything until you free "
                 "some space"
             )

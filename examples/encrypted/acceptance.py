@@ -1,13 +1,13 @@
-"""The acceptance test of the encrypting proxy, on this machine: training that keeps its checkpoints encrypted.
+"""Run the acceptance test of the encrypting proxy on this machine: training with encrypted checkpoints.
 
-A small transformer (`fuji.py`) runs on an emulated v4-32 slice and saves to `gs://checkpoints` through the proxy beside
-it. Once it has saved a few times, one of its hosts crashes, and the next attempt goes on from the newest checkpoint.
-The same is done with encryption off. Then every object in the bucket is looked at: no plaintext may lie there, but
-where encryption was off. Prints the times of saving and restoring, as the table of the test that this one follows.
+A small transformer (`fuji.py`) runs on an emulated v4-32 slice and saves to `gs://checkpoints` through the proxy. After
+a few saves, one of its hosts crashes, and the next attempt continues from the newest checkpoint. The same runs without
+encryption. Then every object in the bucket is searched: only the run without encryption may leave plaintext. Prints
+the times of saving and restoring, like the table of the test that this one follows.
 
     python examples/encrypted/acceptance.py [--width=256] [--layers=4] [--rounds=1]
 
-Needs `pip install 'bastion[examples]' gcsfs`. Ends with 1 if anything is not as it should be.
+Needs `pip install 'bastion[examples]' gcsfs`. Exits with 1 if anything is wrong.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from pathlib import Path
 HERE = Path(__file__).parent
 KEY = "projects/acceptance/locations/global/keyRings/proxy/cryptoKeys/proxy-kek"
 BUCKET = "checkpoints"
-# How the databases of a checkpoint in plain begin, and words of its descriptions. Shorter ones turn up in ciphertext
-# by chance: four bytes do in one of 4 GiB.
+# The first bytes of an unencrypted checkpoint's databases, and words of its descriptions. Shorter ones occur in
+# ciphertext by chance: four bytes once in 4 GiB.
 BEGINNINGS = (b"\x0c\xdb\x3a\x2a", b"\x0c\xdb\x20\xde")
 WORDS = (b"tree_metadata", b"weights", b"item_handlers")
 SAVED = re.compile(r"Serialization of \S+ completed in ([\d.]+) seconds")
@@ -38,7 +38,7 @@ BEGAN = re.compile(r"begins at step (\d+): (\d+) MiB")
 
 
 class Machine:
-    """A bastion, a storage endpoint and a keyring of their own, in one folder."""
+    """A bastion, a storage endpoint and a keyring, in one folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -68,7 +68,7 @@ class Machine:
         return [sys.executable, "-c", "import sys; from bastion.cli.main import main; sys.exit(main())"]
 
     def run(self, *words: str) -> str:
-        """A command of bastion; returns what it prints."""
+        """Run a bastion command; return what it prints."""
         done = subprocess.run(
             [*self._bastion, *words], env=self._environment, capture_output=True, text=True, check=False
         )
@@ -81,7 +81,7 @@ class Machine:
             "GCS_PROXY_KEYRING": str(self.keyring),
             "GCS_PROXY_UPSTREAM": self.url,
             "GCS_PROXY_DISABLE_ENCRYPTION": "false" if encrypted else "true",
-            # The endpoint asks for no credentials; clients would look for some.
+            # The endpoint needs no credentials, but clients would look for some.
             "GOOGLE_AUTH_TOKEN_FOR_TESTING": "any",
             "FSSPEC_GS": json.dumps({"token": "anon"}),
         }
@@ -92,7 +92,7 @@ class Machine:
         )  # fmt: skip
 
     def crash(self, name: str) -> None:
-        """Ends the machine under one host of the job's present attempt."""
+        """Crash the machine of one host of the job's present attempt."""
         from bastion.core.bucket import keys
         from bastion.emulators.tpu.faults import Faults
         from bastion.wiring.local import LocalHome
@@ -119,7 +119,7 @@ def wait_for(what: str, found: Callable[[], object], seconds: float) -> None:
 
 
 def train(machine: Machine, name: str, *, encrypted: bool, arguments: list[str]) -> tuple[list[float], float]:
-    """One training, killed once; seconds of each save after the first, and of the restore."""
+    """Run one training, killed once; return the seconds of each save after the first, and of the restore."""
     machine.launch(name, encrypted=encrypted, arguments=arguments)
     wait_for(f"three checkpoints of {name}", lambda: len(SAVED.findall(machine.output(name))) >= 3, 300)
     machine.crash(name)
@@ -135,7 +135,7 @@ def train(machine: Machine, name: str, *, encrypted: bool, arguments: list[str])
 
 
 def plaintext_in(folder: Path) -> list[Path]:
-    """Files that hold something that only a checkpoint in plain holds."""
+    """List the files with content that only an unencrypted checkpoint has."""
 
     def tells(content: bytes) -> bool:
         return content.startswith(BEGINNINGS) or any(word in content for word in WORDS)

@@ -1,11 +1,11 @@
-"""Trains a small transformer, its weights spread over all devices of a job, with Orbax checkpoints in a bucket.
+"""Train a small transformer, with weights spread over all devices of a job and Orbax checkpoints in a bucket.
 
 The network has the shape of a fuji (root-mean-square norms, rotary positions, gated feed-forward, no biases), scaled to
-what a laptop can run. Every host writes its part of each checkpoint straight into `gs://BUCKET/FOLDER`: arrays through
-tensorstore, the rest through gcsfs. Nothing here knows of encryption: launched with `bastion launch --proxy=...`, what
-is in the bucket is ciphertext.
+what a laptop can run. Every host writes its part of each checkpoint directly to `gs://BUCKET/FOLDER`: arrays through
+tensorstore, the rest through gcsfs. Nothing here knows about encryption: with `bastion launch --proxy=...`, the bucket
+gets ciphertext.
 
-Each save and each restore prints how long it took, in the form that the acceptance test reads. A host that is told to
+Each save and each restore prints its time, in the form that the acceptance test reads. A host that is told to
 stop (SIGTERM) tells the others within the next step, so that all leave after the same one.
 """
 

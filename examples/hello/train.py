@@ -1,4 +1,4 @@
-"""Fits a line on all devices of a job: the smallest training, to be launched as it is. It needs JAX only."""
+"""Fit a line on all devices of a job: the smallest training. It needs only JAX."""
 
 from __future__ import annotations
 

@@ -1,12 +1,12 @@
-"""Trains a small network on all devices of a job, with Orbax checkpoints that survive whatever happens to its hosts.
+"""Train a small network on all devices of a job, with Orbax checkpoints that survive the loss of any host.
 
-Runs on one host or many, on TPU or CPU. The data are made on the spot: sample n is a function of n, and step s sees the
+Runs on one host or many, on TPU or CPU. The data are generated: sample n is a function of n, and step s sees the
 samples [s * batch, (s + 1) * batch), so every run sees the same data in the same order, wherever it begins.
 
 What makes it safe to stop at any time:
 
-* Host 0 saves; with `--output_sync=worker0` every host of the next attempt finds what it saved. Orbax marks what is
-  whole, so a half-written checkpoint is never taken for one.
+* Host 0 saves; with `--output_sync=worker0` every host of the next attempt finds what it saved. Orbax marks complete
+  checkpoints, so a half-written one is never used.
 * A host that is told to stop (SIGTERM) tells the others within the next step, so all of them leave after the same one.
 * Everything that the next step depends on is in the checkpoint. The sample counts are there to prove it.
 """
@@ -86,7 +86,7 @@ class Checkpoints:
             max_to_keep=2,
             create=False,
             enable_async_checkpointing=False,
-            # Each process for itself: the weights are on all of them, and the folder is not shared.
+            # Each process alone: the weights are on all of them, and the folder is not shared.
             multiprocessing_options=ocp.options.MultiprocessingOptions(
                 primary_host=mine, active_processes={mine}, barrier_sync_key_prefix=f"host{mine}"
             ),

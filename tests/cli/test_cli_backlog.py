@@ -60,7 +60,7 @@ def test_why_says_with_numbers_that_there_is_no_room(run, full) -> None:
     assert NUMBERS in done.out
     reason = json.loads(run("why", "job-3", "--output=json").out)["reason"]
     assert (reason["code"], reason["backlog"]["limit"]) == ("NotYetEvaluated", 2)
-    assert "job-0 has been queued" in run("why", "job-0").out
+    assert "job-0 is queued;" in run("why", "job-0").out
 
 
 def test_launch_says_it_where_nobody_waits_and_the_job_can_be_cancelled(run, full) -> None:

@@ -149,7 +149,7 @@ class _Unpacking:
 
     def _note(self, path: str, entry_type: str) -> None:
         if not path or path in self._types:
-            raise bundles.UnsafePath("comes twice")
+            raise bundles.UnsafePath("appears twice")
         self._make_folders(path)
         self._add(path, entry_type)
 

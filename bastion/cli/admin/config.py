@@ -65,7 +65,7 @@ def _show(call: Invocation) -> int:
         )
         return 0
     print(f"home  {bastion_home()}")
-    print(f"root  {plain(target.root.url)} (from {'the default' if target.is_default else plain(target.source)})")
+    print(f"root  {plain(target.root.url)} ({'the default' if target.is_default else f'from {plain(target.source)}'})")
     for key, value in config.items():
         print(f"{key} = {plain(value)}")
     return 0

@@ -106,11 +106,11 @@ def _lines(client: Client, info: JobInfo) -> Iterator[str]:
 
 def _live(name: str, entry: JobEntry, now: float) -> Iterator[str]:
     queued = entry.phase == Phase.QUEUED
-    yield (
-        f"{name} has been queued for {_age_since(entry.queued_at, now)}"
-        if queued
-        else f"{name} is {phrases.progress(entry, now)}"
-    )
+    if queued:
+        ago = phrases.age(entry.queued_at, now)
+        yield f"{name} is queued; it entered the queue {ago} ago ({to_rfc3339(entry.queued_at)})"
+    else:
+        yield f"{name} is {phrases.progress(entry, now)}"
     yield (
         f"  needs {phrases.needs(entry)}; project {plain(entry.project_id)}, user {plain(entry.user_id)}, "
         f"priority {entry.priority}"
@@ -128,13 +128,9 @@ def _live(name: str, entry: JobEntry, now: float) -> Iterator[str]:
         yield f"  queue position: {entry.position}" + (f" ({in_project} in project)" if in_project is not None else "")
 
 
-def _age_since(instant: float, now: float) -> str:
-    return f"{phrases.age(instant, now)} (since {to_rfc3339(instant)})"
-
-
 def _reason(reason: WaitReason, now: float) -> Iterator[str]:
     yield f"  {plain(reason.code)}: {plain(reason.message)}"
-    yield f"  for {_age_since(reason.since, now)}"
+    yield f"  for {phrases.age(reason.since, now)} (since {to_rfc3339(reason.since)})"
     if reason.holders:
         yield f"  held by: {', '.join(plain(holder) for holder in reason.holders)}"
     if reason.unblock:

@@ -266,7 +266,10 @@ class _JobReconciler:
             agent=(self.world.agent or "") if runner else "",
             epoch=self.world.epoch,
         )
-        what = f"{runner.num_replicas} x {runner.instance_type.name}" if runner else "on the bastion"
+        what = "on the bastion"
+        if runner is not None:
+            several = f"{runner.num_replicas} x " if runner.num_replicas > 1 else ""
+            what = several + runner.instance_type.name
         if attempt.place is not None and attempt.place.zone:
             what += f" in {attempt.place.zone}"
         metadata = {**record.metadata, "tier": attempt.tier or 0}

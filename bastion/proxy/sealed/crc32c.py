@@ -46,7 +46,7 @@ class SummedMemory:
     def extended(self, crc32c: int, begin: int, end: int) -> int:
         """Extend a running crc32c with the bytes from `begin` to `end`."""
         if not 0 <= begin <= end <= len(self._buffer):
-            raise ValueError(f"{begin} to {end} lies outside of {len(self._buffer)} bytes")
+            raise ValueError(f"{begin} to {end} is outside of {len(self._buffer)} bytes")
         extended: int
         if _extend is None:
             extended = google_crc32c.extend(crc32c, bytes(self._buffer[begin:end]))

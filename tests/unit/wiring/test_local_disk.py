@@ -106,7 +106,7 @@ def test_a_disk_that_others_have_filled_ends_no_job_and_raises_an_alarm(machine:
     watch.look()
     assert job.disk_notice is None
     (alarm,) = watch.alarms()
-    assert "no space left on device: 0 B of 200 MiB is free" in alarm
+    assert "no space left on device: 0 B of 200 MiB are free" in alarm
     assert "no job uses much" in alarm
 
 
