@@ -227,9 +227,9 @@ def test_a_project_may_be_called_like_a_rule() -> None:
 def test_users_with_a_weight_are_looked_for_among_the_members_as_long_as_that_takes_no_time() -> None:
     patterns = ", ".join(f"'.*[{number % 9}-9]{number}'" for number in range(900))
     text = BASE.replace('"intern-.*"', patterns)
-    users = "".join(f"u{number} = 2\n" for number in range(100))
+    users = "".join(f"nobody-{chr(97 + number % 26)}{number // 26}x = 2\n" for number in range(180))
     policy = quota.load((text + "[project_rules.research.user_weights]\n" + users).encode())
-    assert 0 < len(policy.warnings) < 100
+    assert 0 < len(policy.warnings) < 180
 
 
 def test_the_summary_shows_the_rules_that_are_not_as_usual() -> None:
