@@ -270,6 +270,14 @@ def test_a_job_that_is_tried_again_later_is_passed_by_nobody_either() -> None:
     assert waits(plan, "next")[0] is ReasonCode.BEHIND_HIGHER_PRIORITY
 
 
+def test_the_first_of_several_jobs_that_are_tried_again_later_is_named() -> None:
+    jobs = [pending(name, "a", 8, queued_at=NOW - 90 + age, not_before=NOW + 60) for age, name in enumerate("xyz")]
+    plan = pass_over(policy(a=ProjectRules(fifo=True)), *jobs, pending("next", "a", 8))
+    reason = decision(plan, "next").reason
+    assert reason is not None
+    assert reason.holders == ("x",)
+
+
 def test_a_job_that_could_never_start_does_not_stop_the_line() -> None:
     quota = policy(a=ProjectRules(fifo=True))
     plan = pass_over(quota, pending("huge", "a", 65, queued_at=NOW - 90), pending("next", "a", 8))

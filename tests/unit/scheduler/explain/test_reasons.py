@@ -52,7 +52,7 @@ def test_a_job_that_waits_for_a_slot_and_for_units_is_told_of_both() -> None:
     assert (reason.holders, reason.missing) == (("r", "s"), {"v4": 8})
     assert reason.unblock == (
         "2 more slots of the bastion's own host become free or 1 job of user u ends there, and either jobs of "
-        "project a end, or 8 more v4 become free"
+        "project a end, or 16 more v4 become free"
     )
     plan = pass_over(policy(32), *jobs[:2], pending("x", "b", 8, on_bastion=True), bastion_slots=1)
     reason = decision(plan, "x").reason
@@ -255,3 +255,12 @@ def test_beside_a_reservation_no_more_is_asked_for_than_is_in_use() -> None:
     beside = decision(pass_over(quota, running("r", "b", 8), waits, held_recently=recently), "x").reason
     assert beside is not None
     assert beside.unblock == "the reservation ends at 13:47:40 UTC and 8 more v4 become free"
+
+
+def test_a_job_that_two_reservations_block_waits_for_the_later_one() -> None:
+    recently = {name: {"v4": ((NOW + seconds, 8), (math.inf, 0))} for name, seconds in (("a", 60.0), ("c", 120.0))}
+    waits = pending("x", "b", 24, queued_at=NOW - 60)
+    jobs = (running("r", "b", 16), waits)
+    reason = decision(pass_over(policy(40, a=1.0, b=1.0, c=1.0), *jobs, held_recently=recently), "x").reason
+    assert reason is not None
+    assert reason.unblock == "the reservation ends at 13:48:40 UTC, or 16 more v4 become free"
