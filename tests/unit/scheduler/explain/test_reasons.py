@@ -52,7 +52,7 @@ def test_a_job_that_waits_for_a_slot_and_for_units_is_told_of_both() -> None:
     assert (reason.holders, reason.missing) == (("r", "s"), {"v4": 8})
     assert reason.unblock == (
         "2 more slots of the bastion's own host become free or 1 job of user u ends there, and either jobs of "
-        "project a end, or 16 more v4 become free"
+        "project a end, or 8 more v4 become free"
     )
     plan = pass_over(policy(32), *jobs[:2], pending("x", "b", 8, on_bastion=True), bastion_slots=1)
     reason = decision(plan, "x").reason
