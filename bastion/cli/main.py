@@ -1,99 +1,36 @@
-"""`bastion`: find the command, parse its flags, run it; turn errors into one line and an exit code.
-
-Exit codes: 0 done; the job's own with `--wait`; 1 a failure; 64 refused; 75 infrastructure; 130 interrupted; 141 stdout
-is closed; 143 the job was cancelled.
-"""
+"""`bastion`, the entry point: meets Ctrl-C from here on, also while the program is still being imported."""
 
 from __future__ import annotations
 
-import contextlib
-import os
 import sys
-from collections.abc import Sequence
-from typing import TextIO
 
-from bastion.cli import help as help_text
-from bastion.cli import parsing
-from bastion.cli.output import plain, say
-from bastion.cli.registry import GROUPS
-from bastion.core.errors import EXIT_DETACHED, EXIT_REFUSED, BastionError
-from bastion.core.plain_text import plain_line
-from quota import QuotaFileError
-
-_EXIT_BROKEN_PIPE = 128 + 13
+_EXIT_INTERRUPTED = 130  # `errors.EXIT_DETACHED`; an import could be interrupted again
 
 
-def main(argv: Sequence[str] | None = None) -> int:
+def main(argv: list[str] | None = None) -> int:
     """Run one command line, by default the process's own; return the exit code."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    _replace_closed_streams()
-    for stream in (sys.stdout, sys.stderr):
-        _escape_unencodable(stream)
+    interrupted = False
+
+    def interrupt(_number: int, _frame: object) -> None:
+        nonlocal interrupted
+        interrupted = True
+        raise KeyboardInterrupt
+
     try:
-        code = _run(arguments)
-        sys.stdout.flush()
-    except BastionError as error:
-        say(f"bastion: {plain_line(error)}")
-        return error.exit_code
-    except QuotaFileError as error:
-        for problem in error.problems:
-            say(f"bastion: {plain(problem)}")
-        return EXIT_REFUSED
-    except KeyboardInterrupt:
-        say("bastion: interrupted")
-        return EXIT_DETACHED
-    except BrokenPipeError:
-        # Otherwise the interpreter reports it again when it flushes at exit.
-        with contextlib.suppress(OSError, ValueError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return _EXIT_BROKEN_PIPE
-    except OSError as error:
-        where = f"{error.filename}: " if error.filename else ""
-        say(f"bastion: {plain(where)}{plain(error.strerror or error)}")
-        return 1
-    return code
+        import signal
 
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, interrupt)
+        from bastion.cli.program import run
 
-def _run(arguments: list[str]) -> int:
-    if not arguments:
-        say(help_text.overview())
-        return EXIT_REFUSED
-    if arguments[0] == "help":
-        arguments = [*arguments[1:], "--help"]
-    if arguments[0] in ("-h", "-help", "--help", "--helpshort", "--helpfull"):
-        print(help_text.overview(), end="")
-        return 0
-    if arguments[0] == "--version":
-        arguments = ["version"]
-    asked = parsing.wants_help(arguments)
-    if arguments[0] in GROUPS and asked and (len(arguments) < 2 or arguments[1].startswith("-")):
-        print(help_text.of_group(arguments[0]), end="")
-        return 0
-    entry, length = parsing.find(arguments)
-    command = entry.load()
-    if asked:
-        print(help_text.of_command(entry.name, command), end="")
-        return 0
-    return command.run(parsing.parse(entry.name, command, arguments[length:]))
-
-
-def _replace_closed_streams() -> None:
-    """Replace streams closed with `>&-`: otherwise the next file to be opened takes their descriptor."""
-    for number, name in enumerate(("stdin", "stdout", "stderr")):
-        try:
-            os.fstat(number)
-        except OSError:
-            # This opens the lowest free descriptor, which is `number`: the lower ones are open.
-            os.open(os.devnull, os.O_RDWR)
-        if getattr(sys, name) is None:
-            setattr(sys, name, open(number, "r" if number == 0 else "w", closefd=False))  # noqa: SIM115
-
-
-def _escape_unencodable(stream: TextIO) -> None:
-    """Escape characters that the stream's encoding lacks."""
-    reconfigure = getattr(stream, "reconfigure", None)
-    if reconfigure is not None:
-        reconfigure(errors="backslashreplace")
+        return run(sys.argv[1:] if argv is None else argv)
+    except BaseException as error:
+        # While it builds a schema, pydantic makes another error of a KeyboardInterrupt.
+        if not interrupted and not isinstance(error, KeyboardInterrupt):
+            raise
+        if sys.stderr is not None:
+            print("bastion: interrupted", file=sys.stderr)
+        return _EXIT_INTERRUPTED
 
 
 if __name__ == "__main__":

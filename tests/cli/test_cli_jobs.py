@@ -272,7 +272,20 @@ def test_cancel_waits_for_the_end_of_every_job(run, bastion) -> None:
     done = run("cancel", "--wait", "one", "two", "--output=json", code=0)
     assert [entry["name"] for entry in json.loads(done.out)] == ["one", "two"]
     assert "one cancelled" in done.err and "two cancelled" in done.err
+    assert "submitted; waiting" not in done.err  # the second has ended before it is looked at
     assert bastion.result("two")["outcome"] == "cancelled"
+
+
+def test_ctrl_c_while_cancel_waits_does_not_say_that_the_job_keeps_running(run, bastion) -> None:
+    def interrupt() -> None:
+        raise KeyboardInterrupt
+
+    bastion.submit("job")
+    bastion.settle(3)
+    bastion.on_sleep.append(interrupt)
+    done = run("cancel", "--wait", "job", code=130)
+    assert done.err.endswith("detached; the jobs are still being cancelled\n")
+    assert "keeps running" not in done.err
 
 
 def test_cancel_of_a_job_that_is_not_read_yet_reaches_it(run, bastion) -> None:

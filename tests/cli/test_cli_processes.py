@@ -120,6 +120,26 @@ def test_programs_that_a_test_starts_get_the_usual_sigint() -> None:
     assert done.stdout == "True\n"
 
 
+@pytest.mark.parametrize("made_of_it", ["KeyboardInterrupt", "ValueError"])
+def test_ctrl_c_while_the_program_is_imported_shows_no_traceback(made_of_it: str) -> None:
+    """Libraries may turn the interrupt into an error of their own, as pydantic does."""
+    program = f"""
+import os, signal, sys
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "bastion.cli.help":
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+            except KeyboardInterrupt:
+                raise {made_of_it}("while it was imported")
+sys.meta_path.insert(0, Interrupted())
+from bastion.cli.main import main
+sys.exit(main(["version"]))
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "bastion: interrupted\n")
+
+
 def test_a_reader_that_goes_away_is_no_error(root: Path) -> None:
     shell = f"{sys.executable} -m bastion.cli.main instance-types | head -n 1; echo ${{PIPESTATUS[0]}}"
     done = subprocess.run(["bash", "-c", shell], capture_output=True, text=True, timeout=60, check=True)

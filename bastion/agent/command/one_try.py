@@ -26,6 +26,7 @@ from bastion.agent.stop_reasons import Stop
 from bastion.core import limits
 from bastion.core.bucket import host_errors
 from bastion.core.bucket.protocol import HostPhase, Order
+from bastion.core.errors import EXIT_NO_CODE
 
 # A host that shuts down has some seconds, most of them for the command.
 SHUTDOWN_FLUSH_SECONDS = 3.0
@@ -75,6 +76,8 @@ class OneTry:
         if folder is not None:
             try:
                 self._outputs = host_outputs.begin(parts, folder)
+            except host_outputs.FolderBlocked as problem:
+                return self._execution.failed(host_errors.SETUP_FAILED, str(problem), exit_code=EXIT_NO_CODE)
             except OSError as error:
                 return self._execution.failed(
                     host_errors.HOST_FAILED, f"the output folder could not be created: {error}"

@@ -50,6 +50,8 @@ class Preparation:
         except CodeProblem as problem:
             code = EXIT_NO_CODE if problem.error in host_errors.OF_THE_USER else None
             return self._execution.failed(problem.error, str(problem), exit_code=code)
+        except host_outputs.FolderBlocked as problem:
+            return self._execution.failed(host_errors.SETUP_FAILED, str(problem), exit_code=EXIT_NO_CODE)
         except OSError as error:
             return self._execution.failed(host_errors.HOST_FAILED, f"disk error on the host: {error}")
         return ending
@@ -115,6 +117,7 @@ class Preparation:
         if folder is None:
             return None
         self._parts.reporter.publish(HostPhase.PREPARING)
+        host_outputs.create(folder)
         download = host_outputs.download(self._parts, order, folder)
         ending = self._complete(download)
         if ending is None:

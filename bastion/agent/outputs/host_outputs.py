@@ -26,6 +26,10 @@ _LOCAL_PERIOD_SECONDS = 5.0
 _NAMES_MAX = 5
 
 
+class FolderBlocked(Exception):
+    """The job has something else in the place of its output folder; the text is for users."""
+
+
 def folder_of(parts: HostParts, order: Order) -> Path | None:
     return (parts.state.work_dir / order.output_dir).absolute() if order.output_dir else None
 
@@ -51,9 +55,20 @@ def download(parts: HostParts, order: Order, into: Path) -> OutputDownload:
     )
 
 
+def create(folder: Path) -> None:
+    """Create the folder unless it exists. Raises FolderBlocked, OSError."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except (FileExistsError, NotADirectoryError) as error:
+        raise FolderBlocked(
+            f"the output folder {folder.name} cannot be created: the job has a file in its place; "
+            "remove the file, or choose another --output_dir"
+        ) from error
+
+
 def begin(parts: HostParts, folder: Path) -> OutputSync:
-    """Create the folder, and start storing what appears in it."""
-    folder.mkdir(parents=True, exist_ok=True)
+    """Create the folder, and start storing what appears in it. Raises FolderBlocked, OSError."""
+    create(folder)
     arguments = parts.identity.arguments
     local = arguments.poll_seconds <= _LOCAL_POLL_SECONDS
     sync = OutputSync(

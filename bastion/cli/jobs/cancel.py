@@ -61,8 +61,10 @@ def _wait(client: Client, target: Target, cancelled: list[Cancelled]) -> int:
                 generation=done.generation,
                 what=FollowOptions(logs=False),
                 printer=None,
+                hint=False,
             )
             if waited.ended is None:
+                say("detached; the jobs are still being cancelled")
                 return EXIT_DETACHED
             tell_end(done.name, waited.ended)
     return 0

@@ -258,7 +258,8 @@ class _Following:
         if info is not None:
             self._vanished = False
             self._remember(info)
-            yield from self._progress(info.entry, self._client.kept_out(info))
+            if info.stage is not Stage.COMPLETED:
+                yield from self._progress(info.entry, self._client.kept_out(info))
             attempt = info.record.attempt.number if info.record is not None and info.record.attempt else None
         if self._what.logs:
             if attempt is None and not self._caught_up and info is not None and info.record and info.record.attempts:

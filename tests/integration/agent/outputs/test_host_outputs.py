@@ -66,6 +66,24 @@ def test_outputs_stay_from_try_to_try_and_go_on_being_stored(stage: Stage):
     assert [manifest.files["tries"].size for manifest in manifests(stage)] == [2, 4]
 
 
+@pytest.mark.parametrize("setup", ["echo > out", "ln -s nowhere out"])
+def test_a_file_in_the_place_of_the_output_folder_fails_the_job_and_not_the_host(stage: Stage, setup: str):
+    stage.run("echo ran", setup=setup, output_dir="out", host=stage.host(on_vm=True))
+    report = stage.final()
+    assert (report.phase, report.error, report.exit_code) == (HostPhase.FAILED, "SetupFailed", 66)
+    assert "the output folder out cannot be created: the job has a file in its place" in report.message
+
+
+def test_a_command_that_replaces_its_output_folder_by_a_file_fails_its_next_try(stage: Stage):
+    stage.run("rmdir out; echo > out; exit 3", most=2, output_dir="out", host=stage.host(on_vm=True))
+    stage.final()
+    stage.order(restart="worker 0 exited with 3", number=2, most=2, output_dir="out")
+    until(lambda: stage.waits_for(2))
+    stage.order("echo ran", number=2, most=2, output_dir="out")
+    report = stage.final(number=2)
+    assert (report.error, report.exit_code) == ("SetupFailed", 66)
+
+
 def test_with_worker0_every_host_begins_with_what_host_0_stored(stage: Stage):
     command = 'cat out/mine; echo "$BASTION_HOST_INDEX" > out/mine'
     for run in (f"{UID}-1", SECOND, THIRD):
