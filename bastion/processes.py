@@ -20,6 +20,8 @@ from pathlib import Path
 _PROC = Path("/proc")
 # If the kernel has no boot id.
 UNKNOWN_BOOT = "unknown-boot"
+# Of a process id or a start time.
+_DIGITS_MAX = 20
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37
@@ -59,7 +61,10 @@ class ProcessId:
     def parse(text: str) -> ProcessId | None:
         """Parse the format of `str()`; None if invalid."""
         pid, _, started = text.strip().partition(":")
-        return ProcessId(int(pid), int(started)) if pid.isdigit() and started.isdigit() else None
+        # Others may have written it: Python has digits that `int` refuses, and refuses thousands of them.
+        if not all(part.isascii() and part.isdigit() and len(part) <= _DIGITS_MAX for part in (pid, started)):
+            return None
+        return ProcessId(int(pid), int(started))
 
     def __str__(self) -> str:
         return f"{self.pid}:{self.started}"

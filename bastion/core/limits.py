@@ -91,6 +91,9 @@ LIST_PAGE_OBJECTS = 1000
 MESSAGE_MAX_CHARS = 1000
 # Attempt number in the name of a claim or an order; a higher one is not ours.
 ATTEMPT_NUMBER_BELIEVED_MAX = 100_000
+# Number of a log segment or of a sync of outputs after which a host goes on; a higher one is not ours, since a host
+# never gets that far. Numbers have ten digits.
+SEQUENCE_NUMBER_BELIEVED_MAX = 1_000_000_000
 # Ticks that a daemon keeps as files for `bastion debug replay`.
 RECORDED_TICKS_MAX = 1000
 # History lines of an attempt: more than one ever writes.

@@ -38,7 +38,7 @@ class RecentHoldings:
         self._seen: dict[tuple[str, str], deque[tuple[float, int]]] = {}
         for project, resource_types in before.items():
             for resource, steps in resource_types.items():
-                self._seen[project, resource] = deque(step for step in steps if step[0] < math.inf)
+                self._seen[project, resource] = _line(steps)
 
     def note(
         self, jobs: Iterable[Job], now: float, policy: Policy, restart_seconds: Mapping[str, float] = NO_SECONDS
@@ -73,6 +73,16 @@ class RecentHoldings:
             else:
                 del self._seen[place]
         return most
+
+
+def _line(steps: RecentUnits) -> deque[tuple[float, int]]:
+    """The steps in order of time, with descending units: others may have written them, and `note` clears in order."""
+    line: deque[tuple[float, int]] = deque()
+    for until, units in sorted(step for step in steps if step[0] < math.inf):
+        while line and line[-1][1] <= units:
+            line.pop()
+        line.append((until, units))
+    return line
 
 
 # A job's place among those that borrow, lowest first; unique.

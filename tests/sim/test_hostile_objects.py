@@ -31,6 +31,8 @@ from tests.support.foreign_changes import check_a_good_job_runs, overwrite, reco
         ("runtime_options", b"[" * 200_000),
         ("jobs/user_states/good", b'{"status": "CANCELLED", "x": 1e999}'),
         ("lease", b"[" * 200_000),
+        ("lease", '{"owner": "x", "epoch": 1, "process": "\u00b2:1"}'.encode()),
+        ("lease", b'{"owner": "x", "epoch": 1, "process": "1:' + b"9" * 5000 + b'"}'),
     ],
 )
 def test_an_object_of_a_strange_form_stops_nobody(cluster: Cluster, key: str, data: bytes) -> None:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pytest
 
 from bastion.agent.logs.segments import SegmentStore
 from bastion.client.logs.reader import RunLogs
 from bastion.core.bucket import keys
 from bastion.core.bucket.keys import Run
+from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.reconcile.effects import TellLogGap
 from bastion.daemon.act import lost_logs
 from bastion.testing.cluster import Cluster
@@ -83,3 +86,18 @@ def test_the_end_of_a_long_log_is_found_in_few_requests(segments: int) -> None:
     since = b"2027-01-15T08:00:02" if segments else b"1970-01-01T00:00:00"
     assert told == since + b".000000Z gap F an unknown number of bytes of output are missing here: gone\n"
     assert sum(store.calls.values()) < 25
+
+
+class _Impatient(CountingStore):
+    def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
+        assert self.calls["list"] < 25, "it searches for ever"
+        return super().list(prefix, start_after=start_after, end_before=end_before)
+
+
+def test_a_number_that_no_host_reaches_does_not_hold_up_the_search_for_the_end() -> None:
+    memory = MemoryStore(now=lambda: AT)
+    for number in (*range(1, 1501), 9_999_999_999):
+        memory.put(keys.log_segment("job", "abcdefghij-1", 0, number), LINE, generation=0)
+    store = _Impatient(memory)
+    lost_logs.tell(store, TellLogGap(job="job", run="abcdefghij-1", host=0, at=0.0, reason="gone"))
+    assert memory.get(keys.log_segment("job", "abcdefghij-1", 0, 1501)).data.endswith(b"missing here: gone\n")

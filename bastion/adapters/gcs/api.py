@@ -46,6 +46,7 @@ _PIECE_BYTES = 256 * 1024
 # Maximum of a single-request upload. Larger objects go in parts, each sent completely before its answer.
 _SINGLE_UPLOAD_BYTES = 8 * 1024 * 1024
 _CHUNK_BYTES = 16 * 1024 * 1024
+_NUMBER = re.compile(r"[0-9]{1,20}")
 _CONTENT_RANGE = re.compile(r"bytes (?:\d+-\d+|\*)/(\d+)")
 _CRC32C = re.compile(r"crc32c=([A-Za-z0-9+/=]+)")
 _SNIFFED_BYTES = 1024
@@ -116,7 +117,8 @@ class BucketApi:
         resource = self._json(f"/storage/v1{self._path(key)}?fields={_META_FIELDS},metadata", key, "looking up", limit)
         custom = resource.get("metadata") or {}
         stamp = None
-        if WRITE_ID in custom and str(custom.get(FOLLOWS, "")).isdecimal():
+        # Others may have written it: `int` refuses thousands of digits.
+        if WRITE_ID in custom and _NUMBER.fullmatch(str(custom.get(FOLLOWS, ""))):
             stamp = Stamp(write_id=custom[WRITE_ID], follows=int(custom[FOLLOWS]))
         return Found(meta=_meta(resource), stamp=stamp)
 

@@ -37,15 +37,16 @@ class SegmentStore:
     def open(self) -> float:
         """Find the last segment of an earlier agent; return its last line's time, or 0: new lines are not earlier."""
         folder = keys.log_segments(self._job, self._run, self._host, source=self._source)
-        last = ""
+        last = 0
         for meta in self._store.list(folder):
-            if meta.key.removeprefix(folder).isdigit():
-                last = meta.key
-        if not last:
-            self._last_seq = 0
-            return 0.0
-        self._earlier = self._content(last) or b""
-        self._last_seq = int(last.removeprefix(folder))
+            number = keys.segment_number(meta.key.removeprefix(folder))
+            if number is not None and number <= limits.SEQUENCE_NUMBER_BELIEVED_MAX:
+                last = number
+        self._earlier = b""
+        if last:
+            key = keys.log_segment(self._job, self._run, self._host, last, source=self._source)
+            self._earlier = self._content(key) or b""
+        self._last_seq = last
         return last_instant(self._earlier)
 
     def write(self, text: bytes) -> None:
@@ -72,7 +73,7 @@ class SegmentStore:
         try:
             return self._store.get(key, max_bytes=limits.LOG_SEGMENT_READ_MAX_BYTES).data
         except (NotFound, ObjectTooLarge):
-            return None  # `1_0` and the like are no segments
+            return None  # another's
 
 
 class RawLog:

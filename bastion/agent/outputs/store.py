@@ -54,7 +54,8 @@ class OutputStore:
                 if seq is None:
                     continue  # written by something else
                 self._objects[name] = _Stored(meta.generation, meta.size)
-            self._seq = max(self._seq, seq)
+            if seq <= limits.SEQUENCE_NUMBER_BELIEVED_MAX:
+                self._seq = max(self._seq, seq)
         sizes = {name: stored.size for name, stored in self._objects.items()}
         for seq, generation in found.items():
             try:

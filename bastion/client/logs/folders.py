@@ -69,7 +69,7 @@ class Numbers:
 
     def add(self, name: str, meta: ObjectMeta) -> None:
         """Add the listing's next object; ignore what is not a segment."""
-        number = int(name) if len(name) == 10 and name.isascii() and name.isdigit() else 0
+        number = keys.segment_number(name) or 0
         if number <= self.beyond:
             return
         self._wanted = self._wanted or meta.updated >= self.written_since

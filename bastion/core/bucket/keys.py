@@ -45,6 +45,7 @@ _BULK = ("logs/", "outputs/", "bundles/", "agents/")
 _NEW_NAME = re.compile(r"[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?")
 _READ_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.:,+=@-]*")
 # `logs/<job>.cleanup` is the log of that job's cleanup command.
+_SEGMENT_DIGITS = 10
 _TAKEN_ENDING = ".cleanup"
 # Endings that look like worker folders and rolled logs in the logs folder.
 _MISLEADING_ENDING = re.compile(r"(?:\.d|[-.](?:19|20)\d{6}(?:\.\d+)?)\Z")
@@ -200,7 +201,12 @@ def log_segments(job: str, run: str, host: int, *, source: LogSource = "worker")
 
 def log_segment(job: str, run: str, host: int, seq: int, *, source: LogSource = "worker") -> str:
     """Return a segment's key. The sequence number has ten digits, so that key order is line order."""
-    return f"{log_segments(job, run, host, source=source)}{seq:010d}"
+    return f"{log_segments(job, run, host, source=source)}{seq:0{_SEGMENT_DIGITS}d}"
+
+
+def segment_number(name: str) -> int | None:
+    """Return the number in the last part of a segment's key; None if it is not one."""
+    return int(name) if len(name) == _SEGMENT_DIGITS and name.isascii() and name.isdigit() else None
 
 
 def job_history(job: str) -> str:

@@ -16,7 +16,8 @@ _PAGE = limits.LIST_PAGE_OBJECTS
 # Enough of the last segment for its last line.
 _TAIL_BYTES = 2 * limits.LOG_LINE_MAX_BYTES
 _TRIES = 5
-_DIGITS = 10
+# No host gets this far, even after the highest number that it believes: others wrote it.
+_BELIEVED = 2 * limits.SEQUENCE_NUMBER_BELIEVED_MAX
 
 
 def tell(store: ObjectStore, effect: TellLogGap) -> None:
@@ -61,8 +62,8 @@ def _last_number(store: ObjectStore, effect: TellLogGap) -> int:
     def after(number: int) -> list[int]:
         key = keys.log_segment(effect.job, effect.run, effect.host, number)
         found = islice(store.list(folder, start_after=key), _PAGE)
-        names = (meta.key.removeprefix(folder) for meta in found)
-        return [int(name) for name in names if len(name) == _DIGITS and name.isascii() and name.isdigit()]
+        numbers = (keys.segment_number(meta.key.removeprefix(folder)) for meta in found)
+        return [each for each in numbers if each is not None and each < _BELIEVED]
 
     folder = keys.log_segments(effect.job, effect.run, effect.host)
     shown = after(0)

@@ -71,6 +71,16 @@ def test_a_number_that_another_agent_used_is_left_to_it(store: MemoryStore):
     assert stored(store) == {"0000000001": b"theirs\n", "0000000002": b"ours\n"}
 
 
+@pytest.mark.parametrize("name", ["\u00b2", "1", "9999999999", "10000000000", "9" * 900])
+def test_what_is_no_number_of_ours_does_not_move_the_log_to_where_no_reader_looks(store: MemoryStore, name: str):
+    store.put(f"{keys.log_segments('job', RUN, 3)}{name}", b"theirs\n", generation=0)
+    segments(store).write(b"a\n")
+    again = segments(store)
+    again.open()
+    again.write(b"b\n")
+    assert stored(store) == {"0000000001": b"a\n", "0000000002": b"b\n", name: b"theirs\n"}
+
+
 def test_the_raw_log_is_appended_to_what_is_there_already(store: MemoryStore):
     store.put("logs/job", b"states\n", generation=0)
     writer = RawLog(store, "logs/job")

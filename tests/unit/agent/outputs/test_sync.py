@@ -245,6 +245,17 @@ def test_outputs_that_are_not_whole_are_passed_over_for_older_ones_that_are(
     assert (tmp_path / "again" / "state").read_text() == "second", "a lost object was taken for stored"
 
 
+@pytest.mark.parametrize("name", ["manifest-9999999999", "9999999999/files/x"])
+def test_after_a_number_that_no_host_reaches_outputs_are_stored_and_restored_as_before(
+    store: MemoryStore, tmp_path: Path, out: Path, name: str
+):
+    store.put(FOLDER + name, b"theirs", generation=0)
+    (out / "good").write_text("good")
+    sync_of(store, out).sync_once()
+    restored(store, tmp_path / "new")
+    assert list(content(tmp_path / "new")) == ["good"]
+
+
 @pytest.mark.parametrize(
     "changes",
     [

@@ -425,7 +425,8 @@ def test_without_rewriting_a_carriage_return_is_a_character() -> None:
 
 def lease(store: ObjectStore, **fields: object) -> None:
     meta = store.head(keys.LEASE)
-    store.put(keys.LEASE, json.dumps(fields).encode(), generation=meta.generation if meta else 0)
+    document = {"owner": "daemon", "epoch": 1, **fields}
+    store.put(keys.LEASE, json.dumps(document).encode(), generation=meta.generation if meta else 0)
 
 
 def test_a_lease_that_moves_is_a_live_daemon_and_one_that_stands_is_not() -> None:
@@ -445,6 +446,9 @@ def test_a_lease_that_moves_is_a_live_daemon_and_one_that_stands_is_not() -> Non
 def test_a_dead_process_of_this_machine_and_a_released_lease_are_known_at_once() -> None:
     store, clock = MemoryStore(), ManualClock()
     health = DaemonHealth(store, clock, local=True)
+    lease(store, host_identity=host_identity(), process="\u00b2:1")
+    assert health.look() == ""
+    clock.advance(2)
     lease(store, host_identity=host_identity(), process="1:1")
     assert health.look() == "the daemon (process 1) has died"
     clock.advance(2)

@@ -293,6 +293,12 @@ def test_recent_holdings_survive_a_restart() -> None:
     assert successor.note([], 301.0, policy()) == {}
 
 
+def test_recent_holdings_in_a_strange_order_are_forgotten_after_five_minutes_as_well() -> None:
+    recent = RecentHoldings({"a": {"v4": ((1e9, 32), (100.0, 16))}})
+    assert recent.note([], 200.0, policy()) == {"a": {"v4": ((500.0, 32), (math.inf, 0))}}
+    assert recent.note([], 501.0, policy()) == {}
+
+
 @pytest.mark.parametrize(
     ("rule", "measured", "kept"),
     [(None, {}, 300.0), (None, {"v4": 4.0}, 4.0), (None, {"v5e": 4.0}, 300.0), (None, {"v4": 900.0}, 300.0),
