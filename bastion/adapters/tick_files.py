@@ -27,7 +27,7 @@ class TickFiles:
         try:
             if most:
                 self._write(name, make())
-            for path in self._files()[: -most or None]:
+            for path in [*self._files()[: -most or None], *self._drafts()]:
                 path.unlink(missing_ok=True)
         except OSError as error:
             return f"ticks cannot be recorded in {self._folder}: {error.strerror}"
@@ -38,9 +38,17 @@ class TickFiles:
         path = self._folder / (name + _ENDING)
         draft = path.with_name(f".{path.name}")
         draft.unlink(missing_ok=True)
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
-            stream.write(gzip.compress(data, 1, mtime=0))
-        draft.replace(path)
+        try:
+            with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as stream:
+                stream.write(gzip.compress(data, 1, mtime=0))
+            draft.replace(path)
+        except OSError:
+            draft.unlink(missing_ok=True)  # a full disk would get one with every tick
+            raise
 
     def _files(self) -> list[Path]:
         return sorted(self._folder.glob(f"tick-*{_ENDING}"))
+
+    def _drafts(self) -> list[Path]:
+        """Of writers that were killed."""
+        return list(self._folder.glob(f".tick-*{_ENDING}"))

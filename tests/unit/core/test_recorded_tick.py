@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -119,6 +121,23 @@ def test_the_newest_files_are_kept_for_their_owner_only(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_written_is_a_problem_and_no_error(tmp_path: Path) -> None:
     (tmp_path / "ticks").write_text("a file")
     assert "ticks cannot be recorded in" in TickFiles(tmp_path / "ticks").keep("tick-1", lambda: b"", most=1)
+
+
+def test_a_full_disk_and_a_killed_daemon_leave_no_drafts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "ticks"
+    files = TickFiles(folder)
+    assert files.keep("tick-1", lambda: b"1", most=3) == ""
+    (folder / ".tick-0.json.gz").write_bytes(b"of a daemon that was killed in a write")
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", _disk_is_full)
+        for number in range(2, 5):
+            assert "No space left" in files.keep(f"tick-{number}", lambda: b"2", most=3)
+    assert files.keep("tick-5", lambda: b"5", most=3) == ""
+    assert sorted(path.name for path in folder.iterdir()) == ["tick-1.json.gz", "tick-5.json.gz"]
+
+
+def _disk_is_full(_path: Path, _target: Path) -> None:
+    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
 @pytest.mark.parametrize(
