@@ -98,6 +98,19 @@ def test_a_status_of_another_version_is_explained(run, bastion) -> None:
     assert "it has format 99; this version reads 1 and 2; use the same version of bastion as its daemon" in done.err
 
 
+def test_a_job_is_shown_and_cancelled_while_the_status_is_malformed(run, bastion) -> None:
+    bastion.submit("job", instance_type="tpu-v4-8")
+    bastion.settle(2)
+    meta = bastion.store.head(keys.STATUS)
+    bastion.store.put(keys.STATUS, b'{"format": 1, "jobs": [7]}', generation=meta.generation)
+    told = run("why", "job", "--noeta").out
+    assert "job is ACTIVE; the daemon has not published details yet" in told
+    assert "alarm: status/current.json: it is not as a daemon writes it: jobs.0" in told
+    assert run("cancel", "job").code == 0
+    bastion.settle(3)
+    assert bastion.result("job")["outcome"] == "cancelled"
+
+
 def test_alarms_of_the_daemon_are_shown(run, bastion) -> None:
     bastion.settle(2)
     bastion.write_quota(b"broken")

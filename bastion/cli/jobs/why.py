@@ -12,6 +12,7 @@ from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client, warn_if_no_daemon
 from bastion.cli.output import emit_json, plain
 from bastion.client import Client, JobInfo, PastAttempt, Result, Stage
+from bastion.core.errors import InvalidDocument
 from bastion.core.instants import to_rfc3339
 from bastion.core.model.lifecycle import Status
 from bastion.core.status.document import JobEntry, Phase, WaitReason
@@ -167,7 +168,11 @@ def _attempts(attempts: Iterable[PastAttempt], now: float) -> Iterator[str]:
 
 
 def _alarms(client: Client) -> Iterator[str]:
-    status = client.status(again=False)
+    try:
+        status = client.status(again=False)
+    except InvalidDocument as error:
+        yield f"  alarm: {plain(error)}"
+        return
     for alarm in status.alarms if status is not None else ():
         yield f"  alarm: {plain(alarm)}"
 

@@ -185,7 +185,10 @@ class Lookup(Overview):
             return None
 
     def _entry(self, name: str, uid: str) -> JobEntry | None:
-        entry = self.entries().get(name)
+        try:
+            entry = self.entries().get(name)
+        except InvalidDocument:
+            return None  # the state says enough to cancel the job
         return entry if entry is not None and entry.uid == uid else None
 
     def _problem(self, name: str, *, generation: int | None) -> str:
