@@ -189,11 +189,13 @@ def test_a_save_that_a_command_starts_when_asked_to_stop_has_the_grace_period(ba
 def test_what_drops_its_session_and_its_environment_ends_with_the_command(bastion: Bastion, stopped: bool) -> None:
     note = bastion.folder / "note"
     hidden = f"(env -i setsid bash -c 'echo $$ > {note}.new; mv {note}.new {note}; exec sleep 300' > /dev/null 2>&1 &)"
-    bastion.launch(f"{hidden}; until test -e {note}; do sleep 0.02; done; {'sleep 300' if stopped else 'exit 0'}")
+    seen = bastion.folder / "seen"
+    bastion.launch(f"{hidden}; until test -e {seen}; do sleep 0.02; done; {'sleep 300' if stopped else 'exit 0'}")
     until(note.exists)
     process = ProcessId.of(int(note.read_text()))
     assert process is not None
     assert process not in bastion.command_processes()
+    seen.touch()
     if stopped:
         bastion.order("", stop="cancelled by ann")
     assert bastion.final().phase is (HostPhase.STOPPED if stopped else HostPhase.EXITED)
