@@ -117,6 +117,10 @@ def test_a_job_that_no_limit_ever_lets_run_says_so_and_names_the_limit_it_needs(
     assert "needs 41 v4; project a can use at most 40: its share of 32 and a borrowing_limit of 8" in message
     assert unblock == "an admin raises the borrowing_limit of project a for v4 to 9, or the job asks for less"
     assert plan.projects["a"].demand == {}
+    # Within its own limit, it needs more from others only.
+    others = policy(a=ProjectRules(borrowing_limit={"v4": 30}), b=ProjectRules(lending_limit={"v4": 8}))
+    unblock = waits(pass_over(others, pending("x", "a", 48)), "x")[2]
+    assert unblock == "an admin raises the lending_limit of other projects for v4 by 8, or the job asks for less"
 
 
 @pytest.mark.parametrize(("limit", "recalled"), [(17, False), (18, True)])

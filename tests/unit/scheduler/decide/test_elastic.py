@@ -9,6 +9,8 @@ import pytest
 
 from quota import Policy, ProjectRules
 from scheduler import Decision, Job, JobStatus, Plan, ReasonCode, Scaling, Verdict
+from scheduler.decide.elastic import drop_unneeded
+from scheduler.decide.replicas import Replica
 from tests.support import scheduler_jobs
 from tests.support.scheduler_jobs import HOUR, NOW, pass_over
 from tests.support.scheduler_jobs import pending as waiting
@@ -241,3 +243,11 @@ def test_the_bytes_of_a_plan_name_the_replicas() -> None:
     assert (
         b'"extra":[3]' in pass_over(policy(), waiting("x", "a", 16, scaling=scaling()), waiting("y", "b", 24)).to_json()
     )
+
+
+def test_of_the_replicas_to_give_back_the_first_that_are_not_needed_stay() -> None:
+    job = running("r", "a", 16, extra=2)
+    replicas = [Replica(job, 0), Replica(replace(job, name="s"), 0)]
+    assert drop_unneeded(replicas, {}, {"v4": 8}) == replicas[1:]
+    assert drop_unneeded(replicas, {"v4": 8}, {"v4": 8}) == []
+    assert drop_unneeded(replicas, {}, {"v4": 9}) == replicas
