@@ -25,8 +25,9 @@ def main(argv: list[str] | None = None) -> int:
 
         return run(sys.argv[1:] if argv is None else argv)
     except BaseException as error:
-        # While it builds a schema, pydantic makes another error of a KeyboardInterrupt.
-        if not interrupted and not isinstance(error, KeyboardInterrupt):
+        # While it builds a schema, pydantic makes a SchemaError of a KeyboardInterrupt. Any other error is a fault.
+        of_pydantic = interrupted and type(error).__name__ == "SchemaError"
+        if not of_pydantic and not isinstance(error, KeyboardInterrupt):
             raise
         if sys.stderr is not None:
             print("bastion: interrupted", file=sys.stderr)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -17,8 +15,7 @@ from bastion.core.errors import NotFound
 from bastion.emulators.tpu.address import locate
 from bastion.emulators.tpu.faults import Faults
 from bastion.wiring.local import LocalHome, down
-from tests.support.job_specs import new_spec
-from tests.support.local_root import USER, LocalRoot
+from tests.support.local_root import LocalRoot, RootJob
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -38,50 +35,18 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalHome]:
     emulator.wait(60)
 
 
-class Job:
-    """A job of a root, as the bucket shows it."""
-
-    def __init__(self, root: LocalRoot, name: str, command: str, *, instance_type: str, max_tries: int = 1) -> None:
-        self.name, self.store = name, root.store
-        spec = new_spec(
-            name,
-            bastion="e2e-bastion",
-            command=command,
-            user_id=USER,
-            project_id="default",
-            now=time.time(),
-            instance_type=instance_type,
-            max_tries=max_tries,
-        )
-        self.store.put(keys.active(name), spec.to_bytes(), generation=0)
-
-    def result(self) -> dict | None:  # type: ignore[type-arg]
-        try:
-            return json.loads(self.store.get(keys.complete(self.name)).data)["result"]
-        except NotFound:
-            return None
-
+class Job(RootJob):
     def history(self) -> str:
         try:
             return self.store.get(keys.job_history(self.name)).data.decode()
         except NotFound:
             return ""
 
-    def runs(self) -> list[str]:
-        """Runs that have a log."""
-        logs = keys.worker_logs(self.name)
-        return sorted({meta.key.removeprefix(logs).split("/")[0] for meta in self.store.list(logs)})
-
     def report(self, run: str, host: int) -> Report | None:
         try:
             return protocol.read(Report, self.store.get(keys.report(run, host)).data)
         except NotFound:
             return None
-
-    def output(self, run: str, host: int) -> list[str]:
-        metas = list(self.store.list(keys.log_segments(self.name, run, host)))
-        text = b"".join(self.store.get(meta.key).data for meta in metas).decode()
-        return [line.split(" ", 3)[3] for line in text.splitlines()]
 
 
 def test_a_command_that_fails_on_one_host_runs_again_on_all_of_them_in_place(

@@ -15,7 +15,7 @@ from bastion.core.errors import NotFound
 from bastion.emulators.tpu.faults import Faults
 from bastion.ports import ObjectStore
 from tests.support.job_specs import new_spec
-from tests.support.local_root import USER, LocalRoot
+from tests.support.local_root import USER, LocalRoot, RootJob
 from tests.support.waiting import until
 
 pytest.importorskip("jax")
@@ -26,44 +26,16 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "train" / "train.py"
 STEPS = 120
 
 
-class Training:
+class Training(RootJob):
     """A job that runs the example on the two hosts of a slice."""
 
     def __init__(self, root: LocalRoot, name: str, *, slow_attempts: int = 0) -> None:
         """`slow_attempts`: so many are slow and save often, so that each can be ended before it is through."""
-        self.name, self.store = name, root.store
         command = (
             f'if [ "$BASTION_ATTEMPT" -le {slow_attempts} ]; then set -- --save_every=2 --pace=0.3; '
             f'else set -- --save_every=10; fi; exec python3 {EXAMPLE} --steps={STEPS} "$@"'
         )
-        spec = new_spec(
-            name,
-            bastion="e2e-bastion",
-            command=command,
-            user_id=USER,
-            project_id="default",
-            now=time.time(),
-            instance_type="tpu-v4-16",
-            output_dir="out",
-            output_sync="worker0",
-        )
-        self.store.put(keys.active(name), spec.to_bytes(), generation=0)
-
-    def result(self) -> dict | None:  # type: ignore[type-arg]
-        try:
-            return json.loads(self.store.get(keys.complete(self.name)).data)["result"]
-        except NotFound:
-            return None
-
-    def runs(self) -> list[str]:
-        """Runs that have a log."""
-        logs = keys.worker_logs(self.name)
-        return sorted({meta.key.removeprefix(logs).split("/")[0] for meta in self.store.list(logs)})
-
-    def output(self, run: str, host: int = 0) -> list[str]:
-        metas = list(self.store.list(keys.log_segments(self.name, run, host)))
-        text = b"".join(self.store.get(meta.key).data for meta in metas).decode()
-        return [line.split(" ", 3)[3] for line in text.splitlines()]
+        super().__init__(root, name, command, instance_type="tpu-v4-16", output_dir="out", output_sync="worker0")
 
     def stored_steps(self) -> list[int]:
         """Checkpoints of the newest manifest of host 0."""

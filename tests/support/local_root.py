@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
 import time
 from dataclasses import dataclass, field
+from typing import Any
 
+from bastion.core.bucket import keys
+from bastion.core.errors import NotFound
 from bastion.ports import ObjectStore
 from bastion.wiring.local import LocalHome
 from tests.support.job_specs import new_spec
@@ -37,7 +41,7 @@ class LocalRoot:
         self.daemons.append(daemon)
         return daemon
 
-    def submit(self, name: str, command: str, *, instance_type: str = "") -> None:
+    def submit(self, name: str, command: str, *, instance_type: str = "", **options: Any) -> None:
         spec = new_spec(
             name,
             bastion="e2e-bastion",
@@ -46,5 +50,31 @@ class LocalRoot:
             project_id="default",
             now=time.time(),
             instance_type=instance_type,
+            **options,
         )
         self.store.put(f"jobs/active/{name}", spec.to_bytes(), generation=0)
+
+
+class RootJob:
+    """A job of a root, as the bucket shows it."""
+
+    def __init__(self, root: LocalRoot, name: str, command: str, *, instance_type: str = "", **options: Any) -> None:
+        self.name, self.store = name, root.store
+        root.submit(name, command, instance_type=instance_type, **options)
+
+    def result(self) -> dict[str, Any] | None:
+        try:
+            result: dict[str, Any] = json.loads(self.store.get(keys.complete(self.name)).data)["result"]
+        except NotFound:
+            return None
+        return result
+
+    def runs(self) -> list[str]:
+        """Runs that have a log."""
+        logs = keys.worker_logs(self.name)
+        return sorted({meta.key.removeprefix(logs).split("/")[0] for meta in self.store.list(logs)})
+
+    def output(self, run: str, host: int = 0) -> list[str]:
+        metas = list(self.store.list(keys.log_segments(self.name, run, host)))
+        text = b"".join(self.store.get(meta.key).data for meta in metas).decode()
+        return [line.split(" ", 3)[3] for line in text.splitlines()]

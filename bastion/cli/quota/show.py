@@ -16,7 +16,8 @@ from bastion.core.instants import to_rfc3339
 from quota import render_check
 
 if TYPE_CHECKING:
-    from bastion.client.quota.upload import InForce, QuotaFile
+    from bastion.client.quota.upload import QuotaFile
+    from bastion.core.status.document import QuotaEntry
 
 
 def _define(values: flags.FlagValues) -> None:
@@ -66,7 +67,7 @@ def _run(call: Invocation) -> int:
     return 0
 
 
-def _state(present: QuotaFile, reported: InForce | None) -> str:
+def _state(present: QuotaFile, reported: QuotaEntry | None) -> str:
     if reported is None:
         return "; no daemon has reported which file is in force"
     if reported.generation and reported.generation == present.generation:

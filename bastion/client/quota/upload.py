@@ -22,7 +22,7 @@ from bastion.client.jobs.overview import BastionRoot
 from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed, Refused
-from bastion.core.status.document import JobEntry
+from bastion.core.status.document import JobEntry, QuotaEntry
 from bastion.core.status.jobs import published_snapshot
 from bastion.ports import ObjectStore
 from scheduler import Snapshot
@@ -53,21 +53,6 @@ class QuotaFile:
     written_at: float = 0.0
     policy: quota.Policy | None = None
     problem: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InForce:
-    """The file that the daemon uses, as it last published.
-
-    Attributes:
-        generation: 0 if it never read a valid one.
-        problem: Why the present file is not in force; empty if it is, or was not read yet.
-        root: The ROOT of the file; empty if the daemon does not say.
-    """
-
-    generation: int
-    problem: str
-    root: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,16 +120,13 @@ class QuotaClient:
         kept = [meta for meta in self._store.list(keys.FORMER_QUOTAS) if meta.key.endswith(ending)]
         return self._read(kept[-1].key) if kept and kept[-1].size <= limits.QUOTA_FILE_MAX_BYTES else None
 
-    def in_force(self) -> InForce | None:
-        """What the daemon reports about the quota file; None without a status that we can read."""
+    def in_force(self) -> QuotaEntry | None:
+        """Return what the daemon reports about the quota file; None without a status that we can read."""
         try:
             status = self.client.status()
         except InvalidDocument:
             return None
-        if status is None:
-            return None
-        said = status.quota
-        return InForce(generation=said.generation if said.in_force else 0, problem=said.problem, root=said.root)
+        return status.quota if status is not None else None
 
     def policy_in_force(self, present: QuotaFile) -> quota.Policy | None:
         """The policy in force: that of the present file, or of the last valid one if it was kept; None if unknown."""
