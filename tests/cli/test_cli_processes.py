@@ -120,24 +120,36 @@ def test_programs_that_a_test_starts_get_the_usual_sigint() -> None:
     assert done.stdout == "True\n"
 
 
-@pytest.mark.parametrize("made_of_it", ["KeyboardInterrupt", "ValueError"])
-def test_ctrl_c_while_the_program_is_imported_shows_no_traceback(made_of_it: str) -> None:
-    """Libraries may turn the interrupt into an error of their own, as pydantic does."""
+def interrupted_import(raised: str) -> subprocess.CompletedProcess[str]:
+    """`bastion version`, interrupted while it imports a module, whose import then raises `raised`."""
     program = f"""
 import os, signal, sys
+class SchemaError(Exception): pass
 class Interrupted:
     def find_spec(self, name, path=None, target=None):
         if name == "bastion.cli.help":
             try:
                 os.kill(os.getpid(), signal.SIGINT)
             except KeyboardInterrupt:
-                raise {made_of_it}("while it was imported")
+                raise {raised}("while it was imported")
 sys.meta_path.insert(0, Interrupted())
 from bastion.cli.main import main
 sys.exit(main(["version"]))
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "SchemaError"])
+def test_ctrl_c_while_the_program_is_imported_shows_no_traceback(raised: str) -> None:
+    """Also where pydantic, which was building a schema, made an error of its own of the interrupt."""
+    done = interrupted_import(raised)
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "bastion: interrupted\n")
+
+
+def test_ctrl_c_hides_no_fault_of_the_program() -> None:
+    done = interrupted_import("ValueError")
+    assert done.returncode == 1
+    assert "ValueError: while it was imported" in done.stderr
 
 
 def test_a_reader_that_goes_away_is_no_error(root: Path) -> None:
