@@ -174,15 +174,17 @@ install_agent() (
   if [[ "$source" != /* ]]; then modules=(bastion.adapters.gcs.store); fi
   if [ -n "$file" ]; then
     archive="$file"
-    if ! [ -r "$archive" ]; then
-      hopeless "cannot read $archive, where the pod's init container must put the agent"
-      exit
-    fi
   elif [[ "$source" != /* ]]; then
     work="$(mktemp -d "$agents/.new-XXXXXX")" || exit 1
     trap 'rm -rf -- "$work"' EXIT
     archive="$work/agent.tar"
     download "$source" "$archive" || exit 1
+  fi
+  if ! [ -r "$archive" ]; then
+    say "cannot read $archive"
+    if [ -z "$file" ]; then exit 1; fi
+    hopeless "the pod's init container did not bring the agent: there is no $file"
+    exit
   fi
   killed=''
   why=''
