@@ -112,7 +112,8 @@ class Gate:
         if not missing:
             return ""
         more = f" and {len(missing) - _NAMES_MAX} more" if len(missing) > _NAMES_MAX else ""
-        return f"waiting for the report of host {', '.join(missing[:_NAMES_MAX])}{more}"
+        hosts = "the report of host" if len(missing) == 1 else "the reports of hosts"
+        return f"waiting for {hosts} {', '.join(missing[:_NAMES_MAX])}{more}"
 
     def _read(self) -> Claim | None:
         try:

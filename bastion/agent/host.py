@@ -285,7 +285,7 @@ class Host:
         """Wait at the gate until the try may run, or until it is certain that it never will."""
         backoff = Backoff(self._rng)
         poll_seconds = self._identity.arguments.poll_seconds
-        gathering = Backoff(self._rng, first_seconds=poll_seconds / 10, last_seconds=poll_seconds * 2)
+        gathering = Backoff(self._rng, first_seconds=poll_seconds / 10, last_seconds=poll_seconds)
         awaited = ""
         while True:
             delay = jittered(poll_seconds, self._rng)

@@ -275,7 +275,7 @@ After=network-online.target
 StartLimitIntervalSec=0
 
 [Service]
-ExecStart=$agent -I -m bastion.wiring.agent $identity
+ExecStart=$agent -I -m bastion.wiring.agent --metadata
 Environment=HOME=/root
 WorkingDirectory=/root
 Restart=always

@@ -319,6 +319,21 @@ def test_metadata_never_become_code(node: Node, key: str, value: object) -> None
     assert {entry.name for entry in node.folder.iterdir()} <= {"notes", "programs"}
 
 
+def test_a_pod_asks_the_metadata_server_for_a_token_alone_and_never_uses_systemd(node: Node) -> None:
+    node.offer(stand_in())
+    units = node.folder / "units"
+    units.mkdir()
+    arguments = node.attributes.pop("bastion-agent")
+    node.trouble = {"/token": [503]}
+    node.boot(BASTION_AGENT=arguments, BASTION_EMULATED_TPU="", BASTION_UNIT_DIR=str(units))
+    (said,) = node.running()
+    assert said["arguments"] == ["--pod"]
+    assert {path.rpartition("/")[2] for path, _ in node.asked if path.startswith("/computeMetadata/")} == {"token"}
+    assert list(units.iterdir()) == []
+    # What has gone wrong once was tried again: it is no fault of the image.
+    assert not node.said("no Python in this image")
+
+
 def test_without_curl_python_fetches(node: Node) -> None:
     node.offer(stand_in())
     function = '() { [ "$2" != curl ] && builtin command "$@"; }'

@@ -116,12 +116,16 @@ def gathering(store, *, worker: int = 0, hosts: int = 4) -> Gate:
 def test_host_0_claims_when_every_host_of_every_slice_has_reported(store: MemoryStore):
     counting = CountingStore(store)
     host, other = gathering(counting), gathering(store, worker=1)
-    for missing, text in ((0, "1, 2, 3"), (3, "1, 2"), (1, "2")):
+    for missing, text in (
+        (0, "the reports of hosts 1, 2, 3"),
+        (3, "the reports of hosts 1, 2"),
+        (1, "the report of host 2"),
+    ):
         if missing:
             store.put(keys.report(RUN, missing), b"", generation=0)
         before = counting.requests
         passage = host.look()
-        assert (passage.verdict, passage.message) == (GateVerdict.WAIT, f"waiting for the report of host {text}")
+        assert (passage.verdict, passage.message) == (GateVerdict.WAIT, f"waiting for {text}")
         assert counting.requests - before <= 2
         assert other.look().verdict is GateVerdict.WAIT
         assert store.head(keys.claim(RUN)) is None
@@ -145,6 +149,5 @@ def test_a_later_try_passes_without_a_listing(store: MemoryStore):
 
 
 def test_of_many_missing_hosts_the_message_names_some(store: MemoryStore):
-    assert (
-        gathering(store, hosts=64).look().message == "waiting for the report of host 1, 2, 3, 4, 5, 6, 7, 8 and 55 more"
-    )
+    message = gathering(store, hosts=64).look().message
+    assert message == "waiting for the reports of hosts 1, 2, 3, 4, 5, 6, 7, 8 and 55 more"
