@@ -17,7 +17,7 @@ _PORTS = 10000
 def choose(address: str, *, run: str, emulated: bool) -> str:
     """The coordinator's `address:port`. If emulated hosts share an address, the port depends on the run."""
     if not emulated:
-        return f"{address}:{_TPU_PORT}"
+        return f"[{address}]:{_TPU_PORT}" if ":" in address else f"{address}:{_TPU_PORT}"
     if _is_free(address, _EMULATED_PORT):
         return f"{address}:{_EMULATED_PORT}"
     start = int.from_bytes(hashlib.sha256(run.encode()).digest()[:4], "big")

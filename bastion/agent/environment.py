@@ -23,8 +23,20 @@ VM_MARKER = "BASTION_VM"
 EMULATED_TPU = "BASTION_EMULATED_TPU"
 STATE_DIR = "BASTION_STATE_DIR"
 BOOT_ID = "BASTION_EMULATED_BOOT_ID"
+# Of the startup script and the agent in a pod; see `bastion.agent.pod`.
+POD_VARIABLES = (
+    "BASTION_AGENT",
+    "BASTION_AGENT_DIR",
+    "BASTION_AGENT_FILE",
+    "BASTION_PEERS",
+    "BASTION_POD_IP",
+    "BASTION_POD_UID",
+    "BASTION_SLICE_INDEX",
+    "BASTION_TERMINATION_LOG",
+    "BASTION_WORKER",
+)
 # The agent's own; not for a command.
-_INTERNAL = (STATE_DIR, BOOT_ID)
+_INTERNAL = (STATE_DIR, BOOT_ID, *POD_VARIABLES)
 # Where the slices of one job meet; other launchers use the same port.
 MEGASCALE_PORT = 8080
 # With fewer threads per emulated device collectives deadlock: a blocked one holds a thread of the pool.
@@ -146,7 +158,7 @@ def _slice_variables(identity: HostIdentity, facts: HostFacts) -> dict[str, str]
             "MEGASCALE_NUM_SLICES": str(identity.arguments.num_slices),
             "MEGASCALE_SLICE_ID": str(identity.slice_index),
         }
-    return variables
+    return variables | dict(identity.tpu_variables)
 
 
 def _emulated_variables(identity: HostIdentity, facts: HostFacts) -> dict[str, str]:

@@ -1,6 +1,7 @@
 """The worker gate: the first to create the claim of a run decides whether its hosts may run the command.
 
-Host 0 of the job creates the claim; the others wait for it. A daemon that gives the attempt up creates a closed claim.
+Host 0 of the job creates the claim; the others wait for it. With `gather_hosts` host 0 waits until every host of the
+attempt has written a report. A daemon that gives the attempt up creates a closed claim.
 
 Invariants:
 * A command runs only behind a claim with this attempt's token.
@@ -21,6 +22,9 @@ from bastion.core.bucket.protocol import Claim
 from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed
 from bastion.ports import ObjectStore
 
+# Hosts that a message names.
+_NAMES_MAX = 8
+
 
 class GateVerdict(Enum):
     WAIT = "wait"
@@ -31,7 +35,7 @@ class GateVerdict(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """What the gate says now. `coordinator` is the claim's address if it is open."""
+    """What the gate says now: why, if not open; the claim's address (`coordinator`), if open."""
 
     verdict: GateVerdict
     message: str = ""
@@ -64,6 +68,7 @@ class Gate:
         self._may_have_run = reported_by_other_boot
         self._key = keys.claim(identity.arguments.run)
         self._mine: Claim | None = None
+        self._missing = ""
 
     def look(self) -> Passage:
         """Try to pass. Host 0 must have read an order to run. Raises StoreError if the state is unknown."""
@@ -73,10 +78,17 @@ class Gate:
             return Passage(verdict=GateVerdict.REFUSED, message=f"the claim of this run is unreadable: {error}")
         if claim is None:
             self._may_have_run = False
-            return Passage(verdict=GateVerdict.WAIT)
+            return Passage(verdict=GateVerdict.WAIT, message=self._missing)
         return self._judge(claim)
 
     def _create_or_read(self) -> Claim | None:
+        if self._identity.arguments.gather_hosts:
+            claim = self._read()
+            if claim is not None:
+                return claim
+            self._missing = self._missing_hosts()
+            if self._missing:
+                return None
         if self._mine is None:
             self._mine = Claim(
                 run=self._identity.arguments.run,
@@ -90,6 +102,18 @@ class Gate:
             return self._read()
         self._may_have_run = False
         return self._mine
+
+    def _missing_hosts(self) -> str:
+        """Which other hosts have no report of this run yet; empty if none. Raises StoreError."""
+        prefix = keys.reports(self._identity.arguments.run)
+        seen = {meta.key.removeprefix(prefix) for meta in self._store.list(prefix)}
+        others = (host for host in range(self._identity.num_hosts) if host != self._identity.host)
+        missing = [str(host) for host in others if str(host) not in seen]
+        if not missing:
+            return ""
+        more = f" and {len(missing) - _NAMES_MAX} more" if len(missing) > _NAMES_MAX else ""
+        hosts = "the report of host" if len(missing) == 1 else "the reports of hosts"
+        return f"waiting for {hosts} {', '.join(missing[:_NAMES_MAX])}{more}"
 
     def _read(self) -> Claim | None:
         try:

@@ -27,7 +27,7 @@ from bastion.agent.bucket_link import BucketLink
 from bastion.agent.child_processes import ChildProcesses
 from bastion.agent.code.fetch import Fetch
 from bastion.agent.command.ending import may_be_followed
-from bastion.agent.command.one_try import SHUTDOWN_FLUSH_SECONDS, OneTry
+from bastion.agent.command.one_try import PROXY_LOG_SECONDS, SHUTDOWN_FLUSH_SECONDS, OneTry
 from bastion.agent.command.process import end_orphans
 from bastion.agent.environment import BOOT_ID, EMULATED_TPU, STATE_DIR
 from bastion.agent.gate import Gate, GateVerdict, Passage
@@ -81,13 +81,15 @@ class Host:
 
         Args:
             notices: The cloud's notices about this VM, if it is one.
-            power_off: Ends the VM; the default depends on `environ`.
+            power_off: Ends the VM; the default depends on `environ`. An agent that may leave shuts itself down instead.
             proxy_program: Runs beside the command if the order asks for a proxy.
         """
         arguments = identity.arguments
+        if arguments.leave_when_done:
+            power_off = power_off or self.shut_down
         wakeup = Wakeup()
         link = BucketLink(store, identity, clock=clock, rng=rng, on_change=wakeup.set)
-        boot_id = environ.get(BOOT_ID) or processes.boot_id()
+        boot_id = identity.boot_id or environ.get(BOOT_ID) or processes.boot_id()
         idle: IdleWatch | None = None
         if arguments.power_off_seconds > 0 and not identity.on_bastion:
             idle = IdleWatch(
@@ -142,14 +144,15 @@ class Host:
         self._wakeup = wakeup
         self._clock = clock
         self._rng = rng
+        self.last_report: Report | None = None
 
     def shut_down(self) -> None:
         """End the command because the host shuts down. Safe in a signal handler."""
-        self._reasons.shut_down = True
+        self._reasons.begin_shutdown()
         self._wakeup.set()
 
     def run(self) -> int:
-        """Run until the command's end is reported (on the bastion) or the host shuts down (on a VM).
+        """Run until the command's end is reported (on the bastion, or with `leave_when_done`) or the host shuts down.
 
         Returns the agent's exit code: 0 if its last report is in the bucket.
         """
@@ -191,6 +194,7 @@ class Host:
             first = 1 if kept is None else kept.try_number
             report = self._try(first, booted_again=self._is_of_other_boot(earlier))
         while True:
+            self.last_report = report
             if report != earlier and not self._store_report(report):
                 return EXIT_INFRASTRUCTURE
             self._state.mark_reported()
@@ -280,8 +284,11 @@ class Host:
     def _wait_at(self, gate: Gate) -> Passage | Report:
         """Wait at the gate until the try may run, or until it is certain that it never will."""
         backoff = Backoff(self._rng)
+        poll_seconds = self._identity.arguments.poll_seconds
+        gathering = Backoff(self._rng, first_seconds=poll_seconds / 10, last_seconds=poll_seconds)
+        awaited = ""
         while True:
-            delay = jittered(self._identity.arguments.poll_seconds, self._rng)
+            delay = jittered(poll_seconds, self._rng)
             order, stop = self._link.order, self._reasons.of_try(self._reporter.try_number)
             if stop is not None and stop.phase is not HostPhase.WAITING:
                 return self._stopped_before(stop)
@@ -303,10 +310,15 @@ class Host:
                         return self._never_ran(HostPhase.REFUSED, host_errors.GATE_CLOSED, passage.message)
                     if passage.verdict is GateVerdict.RESTARTED:
                         return self._never_ran(HostPhase.FAILED, host_errors.HOST_RESTARTED, passage.message)
+                    if passage.message != awaited:
+                        awaited = passage.message
+                        _log.info("the gate is shut: %s", awaited)
+                    if awaited:
+                        delay = gathering.next()
             self._wakeup.wait(delay)
 
     def _next_try(self, report: Report) -> int | None:
-        """Wait for the order of another try; None if none will come. Does not wait on the bastion's own host."""
+        """Wait for the order of another try; None if none will come, or the host need not stay for it."""
         number = report.try_number
         while not (self._identity.on_bastion or self._reasons.shut_down):
             order = self._link.order
@@ -315,6 +327,9 @@ class Host:
             ):
                 self._link.stop_polling()
                 self._parts.sidecar.end()
+                if self._identity.arguments.leave_when_done:
+                    self._wait(lambda: self._parts.sidecar.done, at_most_seconds=PROXY_LOG_SECONDS)
+                    return None
             elif order is not None and order.try_number > number:
                 return order.try_number
             self._wakeup.wait(_FOREVER)
@@ -385,7 +400,8 @@ class Host:
         identity = self._identity
         if identity.on_bastion or not identity.peers:
             return ""
-        return coordinator.choose(identity.peers[0], run=identity.arguments.run, emulated=self._parts.emulated)
+        # Only host 0 chooses, and publishes its own address.
+        return coordinator.choose(identity.address, run=identity.arguments.run, emulated=self._parts.emulated)
 
     def _stopped_before(self, stop: Stop) -> Report:
         return self._never_ran(stop.phase, stop.error, f"before the command started: {stop.message}")
@@ -398,12 +414,22 @@ class Host:
         self._link.publish(report)
         return self._wait(lambda: self._link.settled, at_most_seconds_if_shut_down=SHUTDOWN_REPORT_SECONDS)
 
-    def _wait(self, condition: Callable[[], bool], *, at_most_seconds_if_shut_down: float) -> bool:
-        deadline: float | None = None
+    def _wait(
+        self,
+        condition: Callable[[], bool],
+        *,
+        at_most_seconds: float | None = None,
+        at_most_seconds_if_shut_down: float = 0.0,
+    ) -> bool:
+        """Wait until the condition is true or time is up; return the condition."""
+        deadline = None if at_most_seconds is None else self._clock.monotonic() + at_most_seconds
+        shut_down = False
         while not condition():
             now = self._clock.monotonic()
-            if self._reasons.shut_down and deadline is None:
-                deadline = now + at_most_seconds_if_shut_down
+            if self._reasons.shut_down and not shut_down:
+                shut_down = True
+                until = now + at_most_seconds_if_shut_down + self._reasons.spare_seconds
+                deadline = until if deadline is None else min(deadline, until)
             if deadline is not None and now >= deadline:
                 return False
             self._wakeup.wait(_FOREVER if deadline is None else deadline - now)

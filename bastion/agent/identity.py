@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from bastion.core.bucket.protocol import AgentArguments
 from bastion.core.errors import InvalidDocument
@@ -18,12 +19,18 @@ class HostIdentity:
         worker: This host's number in its slice, from 0.
         peers: Addresses of the slice's hosts by worker number; empty on the bastion's own host.
         slices_address: `host:port` where the slices meet, if the platform says so.
+        own_address: This host's address, if the platform says so by itself; otherwise it is one of the peers.
+        boot_id: What changes with each boot, if it is not the kernel's: a pod's own id.
+        tpu_variables: `TPU_*` and `MEGASCALE_*` as the platform set them for this host; they win over the agent's.
     """
 
     arguments: AgentArguments
     worker: int
     peers: tuple[str, ...] = ()
     slices_address: str = ""
+    own_address: str = ""
+    boot_id: str = ""
+    tpu_variables: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if not 0 <= self.worker < self.arguments.hosts_per_slice:
@@ -33,6 +40,11 @@ class HostIdentity:
             )
         if self.slice_index >= self.arguments.num_slices:
             raise InvalidDocument(f"this is slice {self.slice_index}, but the job has {self.arguments.num_slices}")
+
+    @property
+    def address(self) -> str:
+        """This host's address; empty if unknown."""
+        return self.own_address or (self.peers[self.worker] if self.peers else "")
 
     @property
     def host(self) -> int:

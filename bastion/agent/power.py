@@ -1,5 +1,7 @@
 """Power off a node that is idle while no daemon is alive: forgotten nodes cost money.
 
+In a pod powering off is leaving: the agent shuts itself down.
+
 Invariants:
 * Nothing is powered off while a command runs or is prepared, however long the daemon is dead.
 * The daemon is alive if its lease changed between two polls; no other clock counts, nor does an unreachable bucket.

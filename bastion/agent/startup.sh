@@ -1,9 +1,11 @@
 #!/bin/bash
-# Startup script of every host of a slice; runs as root on a TPU VM, as the user on an emulated one. It fetches the agent
-# named in the node's metadata, makes an environment for it and runs it. It retries forever: the daemon decides when to
-# give a node up. It needs bash, Python 3.10 or later, and the metadata and storage servers; no internet, HOME or PATH.
+# Startup script of every host of a slice; runs as root on a TPU VM, as the user on an emulated one, in the user's image
+# in a pod. It fetches the agent that the node's metadata or the pod's BASTION_AGENT names, makes an environment for it
+# and runs it. It retries forever: the daemon decides when to give a node up. Only what can never work in a pod ends it,
+# with code 64 and a termination message. It needs bash, Python 3.10 or later, and the metadata and storage servers (in a
+# pod with BASTION_AGENT_FILE neither); no internet, HOME or PATH.
 #
-# The text is constant: what differs between nodes comes from the metadata server, is checked, and is never executed.
+# The text is constant: what differs between hosts comes from outside, is checked, and is never executed.
 set -u
 
 instance="http://${GCE_METADATA_HOST:-metadata.google.internal}/computeMetadata/v1/instance"
@@ -11,7 +13,15 @@ instance="http://${GCE_METADATA_HOST:-metadata.google.internal}/computeMetadata/
 agents="${BASTION_AGENT_DIR:-/opt/bastion/agents}"
 # Exists with systemd; units in it last until the next boot, which runs this script again.
 units="${BASTION_UNIT_DIR:-/run/systemd/system}"
-unset BASTION_AGENT_DIR BASTION_UNIT_DIR
+# In a pod; there an init container may have brought the agent's file.
+pod="${BASTION_AGENT+1}"
+file="${pod:+${BASTION_AGENT_FILE:-}}"
+unset BASTION_AGENT_DIR BASTION_UNIT_DIR BASTION_AGENT_FILE
+if [ -n "$pod" ]; then
+  host='this pod' on='in this image' identity=--pod
+else
+  host='this VM' on='on this VM' identity=--metadata
+fi
 
 for folder in /usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin; do
   case ":${PATH:-}:" in
@@ -33,16 +43,19 @@ with opener.open(urllib.request.Request(sys.argv[1], headers=headers), timeout=6
     out.flush()
 '
 
-# From the arguments on stdin: the digest of the agent, and the path or URL of its file.
+# From the arguments on stdin: the digest of the agent, and the path or URL of its file; or, with exit code 1, why not.
 source_program='
 import json, os, re, sys, urllib.parse
+def refuse(text):
+    print(sys.argv[1], text)
+    sys.exit(1)
 try:
     arguments = json.load(sys.stdin)
     sha256, root = str(arguments["agent"]), str(arguments["root"])
 except (ValueError, KeyError, TypeError) as error:
-    sys.exit("bastion: the attribute bastion-agent of this node is malformed: %r" % error)
+    refuse("is malformed: %r" % error)
 if not re.fullmatch("[0-9a-f]{64}", sha256):
-    sys.exit("bastion: the attribute bastion-agent names no agent: %.80r is not a SHA-256" % sha256)
+    refuse("names no agent: %.80r is not a SHA-256" % sha256)
 path = "%s/agents/%s/agent.tar" % (root, sha256)
 match = re.fullmatch("gs://([a-z0-9][a-z0-9._-]*[a-z0-9])/(.+)", path)
 if match:
@@ -52,9 +65,9 @@ if match:
     name = urllib.parse.quote(match.group(2), safe="")
     path = "%s/storage/v1/b/%s/o/%s?alt=media" % (storage.rstrip("/"), match.group(1), name)
 elif not root.startswith("/"):
-    sys.exit("bastion: the attribute bastion-agent names no bucket: %.80r" % root)
+    refuse("names no bucket: %.80r" % root)
 if any(character < " " for character in path):
-    sys.exit("bastion: the attribute bastion-agent names an invalid path: %.80r" % root)
+    refuse("names an invalid path: %.80r" % root)
 print(sha256, path, sep="\n")
 '
 
@@ -90,6 +103,14 @@ with work:
 
 say() { printf 'bastion: %s\n' "$*" >&2; }
 
+# hopeless MESSAGE: say it and return 1. In a pod nothing about it changes: leave it for the pod's status, return 64.
+hopeless() {
+  say "$1"
+  if [ -z "$pod" ]; then return 1; fi
+  if [ -n "${BASTION_TERMINATION_LOG:-}" ]; then printf '%.4096s' "$1" > "$BASTION_TERMINATION_LOG"; fi
+  return 64
+}
+
 # find_pythons: set `pythons` to all interpreters, newest first, and `python` to the first usable one. A file with such
 # a name may be something else, or broken.
 find_pythons() {
@@ -124,12 +145,12 @@ get() {
 # get_metadata PATH: print metadata of this instance.
 get_metadata() { printf 'Metadata-Flavor: Google\n' | get "$instance/$1" - 10; }
 
-# download URL FILE: download an object of Cloud Storage with the identity of this VM.
+# download URL FILE: download an object of Cloud Storage with the identity of this host.
 download() {
   local answer
   answer="$(get_metadata service-accounts/default/token)" || return 1
   if ! [[ "$answer" =~ \"access_token\"[[:space:]]*:[[:space:]]*\"([^\"]+)\" ]]; then
-    say 'this VM has no access token; it needs a service account and the scope cloud-platform'
+    say "$host has no access token; it needs a service account and the scope cloud-platform"
     return 1
   fi
   # Pass the token through a pipe: everyone on the machine can read arguments.
@@ -138,7 +159,7 @@ download() {
     0) return 0 ;;
     # curl could not write.
     23) say "no space left on device: storing the agent in $agents" ;;
-    *) say "cannot read $1; this VM's service account needs storage.objects.get on it" ;;
+    *) say "cannot read $1; $host's service account needs storage.objects.get on it" ;;
   esac
   return 1
 }
@@ -150,41 +171,70 @@ install_agent() (
   if [ -x "$agents/$sha256/bin/python" ]; then exit 0; fi
   archive="$source"
   modules=()
-  if [[ "$source" != /* ]]; then
+  if [[ "$source" != /* ]]; then modules=(bastion.adapters.gcs.store); fi
+  if [ -n "$file" ]; then
+    archive="$file"
+  elif [[ "$source" != /* ]]; then
     work="$(mktemp -d "$agents/.new-XXXXXX")" || exit 1
     trap 'rm -rf -- "$work"' EXIT
     archive="$work/agent.tar"
-    modules=(bastion.adapters.gcs.store)
     download "$source" "$archive" || exit 1
   fi
+  if ! [ -r "$archive" ]; then
+    say "cannot read $archive"
+    if [ -z "$file" ]; then exit 1; fi
+    hopeless "the pod's init container did not bring the agent: there is no $file"
+    exit
+  fi
+  killed=''
+  why=''
   for python in "${pythons[@]}"; do
-    "$python" -I -S -c "$install_program" "$archive" "$sha256" "$agents" ${modules[@]+"${modules[@]}"} 9>&-
+    said="$("$python" -I -S -c "$install_program" "$archive" "$sha256" "$agents" \
+      ${modules[@]+"${modules[@]}"} 9>&- 2>&1)"
     code=$?
-    if [ "$code" -eq 0 ]; then exit 0; fi
-    # 4, 5: no other Python would do better. Otherwise this one is unsupported or broken; try the next.
-    if [ "$code" -eq 4 ] || [ "$code" -eq 5 ]; then exit 1; fi
+    if [ "$code:${file:+pod}" = 4:pod ]; then
+      hopeless "${said#bastion: }"
+      exit
+    fi
+    if [ -n "$said" ]; then printf '%s\n' "$said" >&2; fi
+    case "$code" in
+      0) exit 0 ;;
+      1) said="${said##*$'\n'}" why="$why${said:+: ${said#bastion: }}" ;; # unsupported or broken; try the next
+      4 | 5) exit 1 ;; # no other Python would do better
+      *) killed=1 ;;
+    esac
   done
-  say 'no Python on this VM can run the agent; give the daemon wheels for one of them'
+  message="no Python $on can run the agent; give the daemon wheels for one of them"
+  if [ -z "$killed" ]; then
+    hopeless "$message$why"
+    exit
+  fi
+  say "$message"
   exit 1
 )
 
 # prepare: try once to install the agent; sets `agent` to its Python.
 prepare() {
-  local arguments found
+  local arguments found from='the attribute bastion-agent'
   if ! find_pythons; then
-    say 'this VM has no Python 3.10 or later; the agent needs one'
-    return 1
+    hopeless "there is no Python 3.10 or later $on; the agent needs one"
+    return
   fi
-  if ! arguments="$(get_metadata attributes/bastion-agent)"; then
+  if [ -n "$pod" ]; then
+    arguments="$BASTION_AGENT" from=BASTION_AGENT
+  elif ! arguments="$(get_metadata attributes/bastion-agent)"; then
     say 'waiting for the metadata server'
     return 1
   fi
-  found="$(printf '%s' "$arguments" | "$python" -I -S -c "$source_program")" || return 1
+  if ! found="$(printf '%s' "$arguments" | "$python" -I -S -c "$source_program" "$from")"; then
+    hopeless "${found:-$python cannot read $from}"
+    return
+  fi
   sha256="${found%%$'\n'*}"
   source="${found#*$'\n'}"
   agent="$agents/$sha256/bin/python"
   if ! [ -x "$agent" ]; then
-    mkdir -p "$agents" && install_agent || return 1
+    mkdir -p "$agents" && install_agent || return
   fi
   touch -c "$agents/$sha256" # unused ones are removed later
 }
@@ -203,7 +253,9 @@ pause() {
 
 prepare_for_ever() {
   local seconds=1
-  until prepare; do
+  while :; do
+    prepare && return
+    if [ "$?" -eq 64 ]; then exit 64; fi
     if [ -n "$stopping" ]; then exit 143; fi
     pause "$seconds"
     if [ -n "$stopping" ]; then exit 143; fi
@@ -239,8 +291,9 @@ StandardError=inherit
 UNIT
 }
 
+if [ -n "$pod" ] && [ -n "${HOME:-}" ]; then mkdir -p "$HOME"; fi
 prepare_for_ever
-if [ -d "$units" ] && [ "${BASTION_EMULATED_TPU:-}" != 1 ]; then
+if [ -z "$pod" ] && [ -d "$units" ] && [ "${BASTION_EMULATED_TPU:-}" != 1 ]; then
   until start_unit; do
     if [ -n "$stopping" ]; then exit 143; fi
     say 'the agent could not be started; retrying'
@@ -253,7 +306,7 @@ fi
 while [ -z "$stopping" ]; do
   if ! [ -x "$agent" ]; then prepare_for_ever; fi
   say 'starting the agent'
-  "$agent" -I -m bastion.wiring.agent --metadata &
+  "$agent" -I -m bastion.wiring.agent "$identity" &
   child=$!
   # A trapped signal ends `wait` early; keep waiting until the agent has ended.
   while :; do
@@ -262,6 +315,8 @@ while [ -z "$stopping" ]; do
     kill -0 "$child" 2> /dev/null || break
   done
   if [ "$code" -eq 0 ] || [ -n "$stopping" ]; then exit "$code"; fi
+  # In a pod the agent leaves by itself: 64, it can never work; 75, nobody needs it, and its report could not be stored.
+  if [ "${pod:+$code}" = 64 ] || [ "${pod:+$code}" = 75 ]; then exit "$code"; fi
   say "the agent exited with code $code; restarting it"
   pause 2
 done

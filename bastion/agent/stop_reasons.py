@@ -37,14 +37,34 @@ class Stop:
 
 
 class StopReasons:
-    """The stop reasons of one host. A signal handler sets `shut_down` when the host shuts down."""
+    """The stop reasons of one host. A signal handler calls `begin_shutdown` when the host shuts down."""
 
     def __init__(self, identity: HostIdentity, link: BucketLink, notices: VmNotices | None, *, clock: Clock) -> None:
         self._order_lost_seconds = identity.arguments.order_lost_seconds
         self._link = link
         self._notices = notices
         self._clock = clock
+        self._shutdown_seconds = identity.arguments.shutdown_seconds
+        self._shut_down_at = 0.0
         self.shut_down = False
+
+    def begin_shutdown(self) -> None:
+        """The host shuts down. Safe in a signal handler; only the first call counts."""
+        if not self.shut_down:
+            self._shut_down_at = self._clock.monotonic()
+            self.shut_down = True
+
+    @property
+    def spare_seconds(self) -> float:
+        """What the command has left of its time on a host that shuts down, for storing its output. 0 on a VM."""
+        if not (self.shut_down and self._shutdown_seconds):
+            return 0.0
+        return max(0.0, self._shut_down_at + self._shutdown_seconds - self._clock.monotonic())
+
+    @property
+    def has_shutdown_limit(self) -> bool:
+        """Whether this host shuts down and is killed after `shutdown_seconds` and the 10 s that follow."""
+        return self.shut_down and self._shutdown_seconds > 0
 
     def of_try(self, number: int) -> Stop | None:
         """Why this host must not begin or continue a try."""
@@ -59,7 +79,11 @@ class StopReasons:
                 phase=HostPhase.STOPPED,
                 error=notice.error if notice else host_errors.HOST_SHUT_DOWN,
                 message=notice.message if notice else "the host shut down",
-                deadline=self._clock.monotonic() + SHUTDOWN_GRACE_SECONDS,
+                deadline=(
+                    self._shut_down_at + self._shutdown_seconds
+                    if self._shutdown_seconds
+                    else self._clock.monotonic() + SHUTDOWN_GRACE_SECONDS
+                ),
             )
         if notice is not None:
             return Stop(phase=HostPhase.STOPPED, error=notice.error, message=notice.message, deadline=notice.deadline)

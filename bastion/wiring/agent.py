@@ -1,4 +1,6 @@
-"""Start the agent of a host: `python -m bastion.wiring.agent --metadata` on a VM, `--arguments-file=FILE` elsewhere."""
+"""Start the agent of a host: `python -m bastion.wiring.agent --metadata` on a VM, `--pod` in a pod,
+`--arguments-file=FILE` on the bastion's own host.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ from random import Random
 
 from bastion import processes
 from bastion.adapters.system_clock import SystemClock
+from bastion.agent import pod
 from bastion.agent.backoff import Backoff
 from bastion.agent.host import Host, state_dir_of
 from bastion.agent.identity import HostIdentity
@@ -20,8 +23,11 @@ from bastion.agent.metadata_server import MetadataServer, wait_for_identity
 from bastion.agent.vm_notices import VmNotices
 from bastion.core.bucket import protocol
 from bastion.core.bucket.protocol import AgentArguments
-from bastion.core.errors import EXIT_REFUSED, BastionError, InvalidDocument
+from bastion.core.errors import EXIT_REFUSED, BastionError, InvalidDocument, Refused
 from bastion.wiring.roots import fetch_asset, open_root
+
+# The startup script starts the agent again.
+_EXIT_TRY_AGAIN = 1
 
 
 def read_arguments_file(path: Path) -> HostIdentity:
@@ -39,6 +45,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument("--metadata", action="store_true", help="ask the VM's metadata server who this host is")
     source.add_argument("--arguments-file", type=Path, metavar="FILE", help="one host, described by this file")
+    source.add_argument("--pod", action="store_true", help="one host, described by the environment of its pod")
     options = parser.parse_args(argv)
     logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s", level=logging.INFO)
     clock = SystemClock()
@@ -49,11 +56,17 @@ def main(argv: Sequence[str] | None = None) -> int:
             server = MetadataServer.from_environment(os.environ)
             identity = wait_for_identity(server, Backoff(rng, last_seconds=10.0), clock.sleep)
             notices = VmNotices(server, clock=clock, rng=rng)
+        elif options.pod:
+            identity = pod.read_identity(os.environ)
         else:
             identity = read_arguments_file(options.arguments_file)
         store = open_root(identity.arguments.root)
     except BastionError as error:
         logging.error("%s", error)
+        if options.pod:
+            pod.write_termination_message(os.environ, f"the agent cannot start: {error}")
+            if not isinstance(error, (InvalidDocument, Refused)):
+                return _EXIT_TRY_AGAIN  # a metadata or storage server that does not answer yet
         return EXIT_REFUSED
     processes.reset_signals()
     # The agent starts only the command and its own children; what it adopts ends with the command.
@@ -71,7 +84,11 @@ def main(argv: Sequence[str] | None = None) -> int:
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: host.shut_down())
-    return host.run()
+    code = host.run()
+    if options.pod:
+        message = pod.ending_message(identity, host.last_report, stored=code == 0)
+        pod.write_termination_message(os.environ, message)
+    return code
 
 
 if __name__ == "__main__":

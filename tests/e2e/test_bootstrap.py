@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import http.server
-import io
 import json
 import os
 import secrets
@@ -16,10 +15,8 @@ import shutil
 import signal
 import subprocess
 import sys
-import tarfile
 import threading
 import time
-import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,10 +28,10 @@ import bastion
 from bastion import processes
 from bastion.adapters import agent_packer
 from bastion.core.bucket import keys, protocol
-from bastion.core.bucket.agent_archive import MANIFEST, Manifest, Wheel
 from bastion.core.bucket.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
 from bastion.core.errors import NotFound
 from bastion.wiring.roots import open_root
+from tests.support.agent_stand_in import AGENT, stand_in
 from tests.support.storage_process import StorageProcess
 
 pytestmark = pytest.mark.e2e
@@ -43,63 +40,6 @@ SOURCES = Path(bastion.__file__).parent
 STARTUP = SOURCES / "agent" / "startup.sh"
 PYTHON = f"python3.{sys.version_info.minor}"
 SYSTEM_FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
-# Says where it runs, and stays until it is told to end.
-AGENT = """
-import json, os, signal, sys
-from pathlib import Path
-
-class Ended(Exception):
-    pass
-
-def end(*_):
-    raise Ended
-
-if __name__ == "__main__":
-    signal.signal(signal.SIGTERM, end)
-    path = Path(os.environ["TEST_NOTES"]) / str(os.getpid())
-    said = {"path": sys.path, "arguments": sys.argv[1:], "environment": dict(os.environ), "prefix": sys.prefix}
-    path.with_suffix(".new").write_text(json.dumps(said))
-    path.with_suffix(".new").rename(path.with_suffix(".json"))
-    try:
-        while True:
-            signal.pause()
-    except Ended:
-        sys.exit(0)
-"""
-
-
-def stand_in(*, agent: str = AGENT, needs: dict[str, str] | None = None, installer: str = "") -> bytes:
-    """An agent file: the installer (and more lines), `agent` for its module, further wheels by name and tags."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as wheel:
-        copied = ("", "core/", "core/bucket/")
-        files_needed = ("core/bucket/agent_archive.py", "core/bucket/wheel_tags.py")
-        for name in (*(f"{package}__init__.py" for package in copied), *files_needed):
-            wheel.writestr(f"bastion/{name}", (SOURCES / name).read_text())
-        wheel.writestr("bastion/agent/__init__.py", (SOURCES / "agent/__init__.py").read_text())
-        wheel.writestr("bastion/agent/bootstrap.py", (SOURCES / "agent/bootstrap.py").read_text() + installer)
-        for package in ("adapters", "adapters/gcs", "wiring"):
-            wheel.writestr(f"bastion/{package}/__init__.py", "")
-        wheel.writestr("bastion/adapters/gcs/store.py", "")
-        wheel.writestr("bastion/wiring/agent.py", agent)
-    files = {"bastion-0.1.0-py3-none-any.whl": buffer.getvalue()}
-    wheels = [Wheel(name="bastion", version="0.1.0", file=next(iter(files)), tags=("py3-none-any",))]
-    for name, tag in (needs or {}).items():
-        buffer = io.BytesIO()
-        with zipfile.ZipFile(buffer, "w") as wheel:
-            wheel.writestr(f"{name}.py", f"tag = {tag!r}\n")
-            wheel.writestr(f"{name}-1.0.data/purelib/{name}_data.py", "")
-            wheel.writestr(f"{name}-1.0.data/scripts/{name}", "")
-        wheels.append(Wheel(name=name, version="1.0", file=f"{name}-1.0-{tag}.whl", tags=(tag,)))
-        files[f"{name}-1.0-{tag}.whl"] = buffer.getvalue()
-    manifest = Manifest(version="0.1.0", needs=("bastion", *(needs or {})), wheels=tuple(wheels))
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w") as tar:
-        for name, data in {MANIFEST: manifest.to_bytes(), **{f"wheels/{n}": d for n, d in files.items()}}.items():
-            info = tarfile.TarInfo(name)
-            info.size = len(data)
-            tar.addfile(info, io.BytesIO(data))
-    return archive.getvalue()
 
 
 def digest(data: bytes) -> str:
@@ -377,6 +317,21 @@ def test_metadata_never_become_code(node: Node, key: str, value: object) -> None
     script.send_signal(signal.SIGTERM)
     assert script.wait(20) == 143
     assert {entry.name for entry in node.folder.iterdir()} <= {"notes", "programs"}
+
+
+def test_a_pod_asks_the_metadata_server_for_a_token_alone_and_never_uses_systemd(node: Node) -> None:
+    node.offer(stand_in())
+    units = node.folder / "units"
+    units.mkdir()
+    arguments = node.attributes.pop("bastion-agent")
+    node.trouble = {"/token": [503]}
+    node.boot(BASTION_AGENT=arguments, BASTION_EMULATED_TPU="", BASTION_UNIT_DIR=str(units))
+    (said,) = node.running()
+    assert said["arguments"] == ["--pod"]
+    assert {path.rpartition("/")[2] for path, _ in node.asked if path.startswith("/computeMetadata/")} == {"token"}
+    assert list(units.iterdir()) == []
+    # What has gone wrong once was tried again: it is no fault of the image.
+    assert not node.said("no Python in this image")
 
 
 def test_without_curl_python_fetches(node: Node) -> None:

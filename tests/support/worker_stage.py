@@ -100,8 +100,9 @@ class Stage:
         proxy_program: Sequence[str] = (),
         proxy_times: SidecarTimes | None = None,
         clock: Clock | None = None,
+        **changes: Any,
     ) -> Host:
-        """With `power_off`, it is called soon when nobody needs the host."""
+        """With `power_off`, it is called soon when nobody needs the host. `changes`: of the agent's arguments."""
         self._runs.add(run)
         arguments = AgentArguments(
             root="/b/t-bastion",
@@ -117,7 +118,7 @@ class Stage:
             beat_seconds=1.0,
             order_lost_seconds=order_lost_seconds,
             power_off_seconds=0.3 if power_off else 0.0,
-        )
+        ).model_copy(update=changes)
         peers = tuple(f"127.0.0.{n + 1}" for n in range(hosts)) if on_vm else ()
         identity = HostIdentity(arguments=arguments, worker=worker, peers=peers)
         environ = {"PATH": os.environ["PATH"], "BASTION_EMULATED_BOOT_ID": boot}

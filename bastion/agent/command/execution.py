@@ -117,12 +117,15 @@ class Execution:
         at_most_seconds: float | None = None,
         at_most_seconds_if_urgent: float | None = None,
     ) -> bool:
-        """Wait until the condition is true or time is up; return the condition."""
+        """Wait until the condition is true or time is up; return the condition.
+
+        `at_most_seconds_if_urgent`: from when the host goes away; longer by what the command left of its own time.
+        """
         begun = self._clock.monotonic()
         limit = at_most_seconds
         while not condition():
             if limit is None and at_most_seconds_if_urgent is not None and self._parts.reasons.urgent:
-                limit = at_most_seconds_if_urgent
+                limit = at_most_seconds_if_urgent + self._parts.reasons.spare_seconds
                 begun = self._clock.monotonic()
             waited = self._clock.monotonic() - begun
             if limit is not None and waited >= limit:

@@ -32,6 +32,8 @@ from bastion.core.errors import EXIT_NO_CODE
 SHUTDOWN_FLUSH_SECONDS = 3.0
 # How long to wait for the storage proxy's own log. The wait for the job's log has no limit.
 PROXY_LOG_SECONDS = 10.0
+# The same where a host is killed at a known time: with outputs, log and report it makes 10 s.
+SHUTDOWN_PROXY_LOG_SECONDS = 1.0
 _POLL_SECONDS = 0.05
 
 
@@ -173,7 +175,10 @@ class OneTry:
         if not self._is_last(ending) and not self._parts.reasons.shut_down:
             return
         self._parts.sidecar.end()
-        self._execution.wait(lambda: self._parts.sidecar.done, at_most_seconds=PROXY_LOG_SECONDS)
+        most, reasons = PROXY_LOG_SECONDS, self._parts.reasons
+        if reasons.has_shutdown_limit:
+            most = min(most, SHUTDOWN_PROXY_LOG_SECONDS + reasons.spare_seconds)
+        self._execution.wait(lambda: self._parts.sidecar.done, at_most_seconds=most)
         self._execution.log_proxy_notes()
 
     def _is_last(self, ending: Ending) -> bool:

@@ -78,7 +78,7 @@ def place_of(identity: HostIdentity, folder: Path, *, emulated: bool) -> ProxyPl
         folder: Absolute state folder of this host and run.
         emulated: Whether hosts share a machine, each with its own loopback address.
     """
-    own = identity.peers[identity.worker] if emulated and identity.peers else contract.LOOPBACK
+    own = (identity.address if emulated else "") or contract.LOOPBACK
     return ProxyPlace(host=own, certificates=folder / "proxy-certificates", state=folder / "proxy")
 
 
@@ -96,6 +96,8 @@ def client_variables(
     hosts = [*clients.METADATA_HOSTS, *_LOCAL, *identity.peers]
     if coordinator:
         hosts.append(coordinator.rpartition(":")[0])
+    if identity.slices_address:
+        hosts.append(identity.slices_address.rpartition(":")[0] or identity.slices_address)
     if identity.arguments.num_slices > 1:
         hosts += [*_PRIVATE_NETWORKS, *(("127.0.0.0/8",) if emulated else ())]
     if given.get("GCE_METADATA_HOST"):

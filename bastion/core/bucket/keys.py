@@ -174,8 +174,12 @@ def order(run: str) -> str:
     return f"{RUNS}{run}/order"
 
 
+def reports(run: str) -> str:
+    return f"{RUNS}{run}/reports/"
+
+
 def report(run: str, host: int) -> str:
-    return f"{RUNS}{run}/reports/{host}"
+    return f"{reports(run)}{host}"
 
 
 def beat(run: str, host: int) -> str:

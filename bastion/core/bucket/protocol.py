@@ -60,6 +60,12 @@ class AgentArguments(_Document):
     agent: str = ""  # digest of the agent to fetch (`keys.agent_file`); empty: none
     # A node whose command has ended powers itself off after this long without a sign of the daemon; 0: never.
     power_off_seconds: float = Field(default=0.0, ge=0)
+    # Host 0 creates the claim only when every host has a report of this attempt: nothing else starts them together.
+    gather_hosts: bool = False
+    # The agent exits once its last report is stored and no try can follow, instead of waiting for its host's deletion.
+    leave_when_done: bool = False
+    # From the host's SIGTERM to the command's SIGKILL; storing the rest takes up to 10 s more. 0: a VM's few seconds.
+    shutdown_seconds: float = Field(default=0.0, ge=0)
 
 
 class OrderAction(str, Enum):

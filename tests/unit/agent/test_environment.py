@@ -2,7 +2,8 @@
 
 import os
 
-from bastion.agent.environment import SLICE_HOOK, CommandEnvironment, HostFacts, command_environment
+from bastion.agent import pod
+from bastion.agent.environment import POD_VARIABLES, SLICE_HOOK, CommandEnvironment, HostFacts, command_environment
 from bastion.agent.identity import HostIdentity
 from bastion.core.bucket.protocol import AgentArguments, Order, OrderAction
 
@@ -20,6 +21,7 @@ def build(
     emulated: bool = False,
     cpus: int = 2,
     slices_address: str = "",
+    tpu_variables: dict[str, str] | None = None,
 ) -> CommandEnvironment:
     hosts = 2 if accelerator else 1
     arguments = AgentArguments(
@@ -35,7 +37,11 @@ def build(
         slice_index=slice_index,
     )
     identity = HostIdentity(
-        arguments=arguments, worker=hosts - 1, peers=PEERS if accelerator else (), slices_address=slices_address
+        arguments=arguments,
+        worker=hosts - 1,
+        peers=PEERS if accelerator else (),
+        slices_address=slices_address,
+        tpu_variables=tpu_variables or {},
     )
     order = Order(run=RUN, action=OrderAction.RUN, command="x", env=env or {}, user_id="ann", project_id="vision")
     facts = HostFacts(
@@ -169,3 +175,24 @@ def test_python_prints_at_once_unless_the_user_wants_else():
     assert build().variables["PYTHONUNBUFFERED"] == "1"
     wanted = build(env={"PYTHONUNBUFFERED": ""})
     assert (wanted.variables["PYTHONUNBUFFERED"], wanted.overridden) == ("", ())
+
+
+def test_what_the_platform_set_in_a_pod_wins_over_the_agents_own_and_the_jobs():
+    platform = {"TPU_WORKER_HOSTNAMES": "a,b", "TPU_WORKER_ID": "7", "MEGASCALE_COORDINATOR_ADDRESS": "a:9"}
+    built = build(
+        num_slices=2, base={"PATH": "/usr/bin", **platform}, tpu_variables=platform, env={"TPU_WORKER_ID": "0"}
+    )
+    assert {name: built.variables[name] for name in platform} == platform
+    assert (built.variables["MEGASCALE_NUM_SLICES"], built.variables["MEGASCALE_SLICE_ID"]) == ("2", "0")
+    assert built.overridden == ("TPU_WORKER_ID",)
+
+
+def test_on_a_vm_variables_of_the_agents_environment_are_not_the_platforms():
+    assert build(base={"TPU_WORKER_HOSTNAMES": "stale"}).variables["TPU_WORKER_HOSTNAMES"] == "10.0.0.5,10.0.0.6"
+
+
+def test_the_variables_of_a_pods_agent_do_not_reach_the_command():
+    names = set(POD_VARIABLES) | {pod.ARGUMENTS, pod.POD_UID, pod.POD_IP, pod.SLICE_INDEX, pod.WORKER, pod.PEERS}
+    names |= {pod.TERMINATION_LOG, "BASTION_STATE_DIR"}
+    built = build(base={"PATH": "/usr/bin", **dict.fromkeys(names, "x")})
+    assert names & set(built.variables) == set()

@@ -7,6 +7,7 @@ from bastion.agent.identity import HostIdentity
 from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.protocol import AgentArguments, Claim
 from bastion.core.errors import StoreUnavailable
+from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import Fault, FaultyStore
 from bastion.testing.memory_store import MemoryStore
 
@@ -101,3 +102,52 @@ def test_another_host_that_booted_anew_before_the_claim_passes(store: MemoryStor
     assert other.look().verdict is GateVerdict.WAIT
     gate(store).look()
     assert other.look().verdict is GateVerdict.OPEN
+
+
+def gathering(store, *, worker: int = 0, hosts: int = 4) -> Gate:
+    arguments = AgentArguments(
+        root="/b/t-bastion", bastion="t-bastion", job="j", run=RUN, token="ours", hosts_per_slice=hosts // 2,
+        num_slices=2, gather_hosts=True,
+    )  # fmt: skip
+    identity = HostIdentity(arguments=arguments, worker=worker)
+    return Gate(store, identity, boot_id="boot-1", coordinator=lambda: "10.0.0.1:8482", reported_by_other_boot=False)
+
+
+def test_host_0_claims_when_every_host_of_every_slice_has_reported(store: MemoryStore):
+    counting = CountingStore(store)
+    host, other = gathering(counting), gathering(store, worker=1)
+    for missing, text in (
+        (0, "the reports of hosts 1, 2, 3"),
+        (3, "the reports of hosts 1, 2"),
+        (1, "the report of host 2"),
+    ):
+        if missing:
+            store.put(keys.report(RUN, missing), b"", generation=0)
+        before = counting.requests
+        passage = host.look()
+        assert (passage.verdict, passage.message) == (GateVerdict.WAIT, f"waiting for {text}")
+        assert counting.requests - before <= 2
+        assert other.look().verdict is GateVerdict.WAIT
+        assert store.head(keys.claim(RUN)) is None
+    # Another run's report is none of this one's.
+    store.put(keys.report("abcdefghij-12", 2), b"", generation=0)
+    assert host.look().verdict is GateVerdict.WAIT
+    store.put(keys.report(RUN, 2), b"", generation=0)
+    assert host.look().verdict is GateVerdict.OPEN
+    assert other.look().verdict is GateVerdict.OPEN
+
+
+def test_host_0_finds_a_closed_gate_and_its_own_claim_while_hosts_are_missing(store: MemoryStore):
+    put(store, Claim(run=RUN, closed="cancelled by ann").to_bytes())
+    assert gathering(store).look().verdict is GateVerdict.REFUSED
+
+
+def test_a_later_try_passes_without_a_listing(store: MemoryStore):
+    put(store, Claim(run=RUN, token="ours", boot_id="boot-1", address="a:1").to_bytes())
+    passage = gathering(store).look()
+    assert (passage.verdict, passage.coordinator) == (GateVerdict.OPEN, "a:1")
+
+
+def test_of_many_missing_hosts_the_message_names_some(store: MemoryStore):
+    message = gathering(store, hosts=64).look().message
+    assert message == "waiting for the reports of hosts 1, 2, 3, 4, 5, 6, 7, 8 and 55 more"
