@@ -1,0 +1,33 @@
+"""Names on the objects of a gang: labels, annotations, Jobs and pods."""
+
+from __future__ import annotations
+
+JOBSET_API = "jobset.x-k8s.io/v1alpha2"
+
+# On JobSet, Jobs and pods; the adapter lists and deletes only objects with the first (ADR 7).
+LABEL_BASTION = "bastion-managed"
+LABEL_RUN = "bastion-run"
+# On the JobSet.
+ANNOTATION_TOKEN = "bastion-token"
+ANNOTATION_VALID_UNTIL = "bastion-valid-until-seconds"  # after its creation, while it waits for capacity
+
+# The only replicated job of a JobSet, and the only container of its pods.
+SLICE = "slice"
+CONTAINER = "host"
+
+# Set by JobSet and the Job controller on what they create.
+LABEL_JOB_INDEX = "jobset.sigs.k8s.io/job-index"
+LABEL_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
+
+# The container's exit code for an image that cannot run the agent; its termination message says why.
+EXIT_IMAGE = 64
+
+
+def collection(kind: str, namespace: str) -> str:
+    """Return the API path of a namespace's jobsets, jobs, pods or events."""
+    groups = {"jobsets": f"/apis/{JOBSET_API}", "jobs": "/apis/batch/v1"}
+    return f"{groups.get(kind, '/api/v1')}/namespaces/{namespace}/{kind}"
+
+
+def job_name(gang: str, slice_index: int) -> str:
+    return f"{gang}-{SLICE}-{slice_index}"
