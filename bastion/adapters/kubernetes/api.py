@@ -67,19 +67,30 @@ class KubernetesApi:
         except NoSuchObject:
             return None
 
-    def list(self, path: str, *, label_selector: str = "", limit: int = PAGE_OBJECTS) -> Listing[Json]:
+    def list(
+        self, path: str, *, label_selector: str = "", field_selector: str = "", limit: int = PAGE_OBJECTS
+    ) -> Listing[Json]:
         """Return all objects of a collection, read in pages of `limit`."""
-        return self.list_each(path, lambda item: item, label_selector=label_selector, limit=limit)
+        selectors = {"label_selector": label_selector, "field_selector": field_selector}
+        return self.list_each(path, lambda item: item, **selectors, limit=limit)
 
     def list_each(
-        self, path: str, reduce: Callable[[Json], T], *, label_selector: str = "", limit: int = PAGE_OBJECTS
+        self,
+        path: str,
+        reduce: Callable[[Json], T],
+        *,
+        label_selector: str = "",
+        field_selector: str = "",
+        limit: int = PAGE_OBJECTS,
     ) -> Listing[T]:
         """List, but keep of each object what `reduce` returns: one page is in memory at a time."""
         doing = self._operation("list", path)
+        given = {"labelSelector": label_selector, "fieldSelector": field_selector}
+        query = {name: text for name, text in given.items() if text}
         for _ in range(_PAGED_ATTEMPTS):
             with contextlib.suppress(Expired):
-                return self._pages(path, doing, reduce, label_selector, limit)
-        return self._pages(path, doing, reduce, label_selector, 0)
+                return self._pages(path, doing, reduce, dict(query), limit)
+        return self._pages(path, doing, reduce, dict(query), 0)
 
     def create(self, path: str, body: Mapping[str, Any]) -> Json:
         """Post an object to a collection; unknown fields are refused.
@@ -157,9 +168,8 @@ class KubernetesApi:
         return operation(self.cluster, verb, path)
 
     def _pages(
-        self, path: str, doing: Operation, reduce: Callable[[Json], T], label_selector: str, limit: int
+        self, path: str, doing: Operation, reduce: Callable[[Json], T], query: dict[str, str], limit: int
     ) -> Listing[T]:
-        query = {"labelSelector": label_selector} if label_selector else {}
         if limit:
             query["limit"] = str(limit)
         kept: list[T] = []

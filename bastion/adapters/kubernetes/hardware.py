@@ -70,7 +70,9 @@ def needs(request: GangRequest, cluster: ClusterSettings) -> Needs:
 def _instance_type(request: GangRequest, cluster: ClusterSettings) -> InstanceType:
     found = instance_types.table().get(request.accelerator_type)
     if found is None:
-        raise ProvisionerRefused(f"{request.accelerator_type} is not an instance type; `bastion instance-types` has all")
+        raise ProvisionerRefused(
+            f"{request.accelerator_type} is not an instance type; `bastion instance-types` has all"
+        )
     if not found.on_kubernetes or cluster.provider == "eks":
         where = "EKS" if cluster.provider == "eks" else "Kubernetes"
         raise ProvisionerRefused(

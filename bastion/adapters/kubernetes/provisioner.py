@@ -1,0 +1,216 @@
+"""Gangs on one Kubernetes cluster, behind the `Provisioner` port: a JobSet for each.
+
+Listings come from caches that watch the cluster; lookups and deletions ask it. A cache may lag: absence is confirmed by
+`get`, names are never reused, and a lost gang stays lost, so that a lag delays and never misleads. Nothing counts as
+gone before the cluster has shown that it is the one of the settings.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from bastion.adapters.kubernetes import failures, manifest, seen, terms
+from bastion.adapters.kubernetes.api import KubernetesApi, Listing
+from bastion.adapters.kubernetes.cluster_identity import ClusterIdentity
+from bastion.adapters.kubernetes.list_watch import ListWatch, Pace
+from bastion.adapters.kubernetes.refused_pods import RefusedPods
+from bastion.adapters.kubernetes.seen import SeenJob, SeenJobSet, SeenPod
+from bastion.adapters.kubernetes.state import Parts, gang_status, name_of
+from bastion.core.errors import ProvisionerError, ProvisionerRefused
+from bastion.core.model.clusters import ClusterSettings
+from bastion.core.model.gangs import GangRef, GangRequest, GangStatus
+from bastion.ports import Clock
+
+_SYNC_SECONDS = 10.0
+T = TypeVar("T")
+_Part = TypeVar("_Part", SeenJob, SeenPod)
+
+
+@dataclass(slots=True)
+class _Found:
+    """What exists of one gang, while it is gathered."""
+
+    jobset: SeenJobSet | None = None
+    jobs: list[SeenJob] = field(default_factory=list)
+    pods: list[SeenPod] = field(default_factory=list)
+
+
+class KubernetesProvisioner:
+    """Behind the `Provisioner` port; thread-safe.
+
+    Args:
+        bastion: The value of the label that marks objects as this bastion's.
+        startup_script: Run by bash in each container.
+    """
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        *,
+        bastion: str,
+        startup_script: str,
+        clock: Clock,
+        pace: Pace | None = None,
+    ) -> None:
+        self._settings = settings
+        self._bastion = bastion
+        self._startup_script = startup_script
+        self._clock = clock
+        self._api = KubernetesApi(settings, clock=clock)
+        self._identity = ClusterIdentity(self._api, settings)
+        source = _Verified(self._api, self._identity)
+        selector = f"{terms.LABEL_BASTION}={bastion}"
+
+        def watch(kind: str, shrink: Callable[[Mapping[str, Any]], T]) -> ListWatch[T]:
+            path = terms.collection(kind, settings.namespace)
+            return ListWatch(source, path, label_selector=selector, shrink=shrink, clock=clock, pace=pace)
+
+        self._jobsets = watch("jobsets", seen.jobset)
+        self._jobs = watch("jobs", seen.job)
+        self._pods = watch("pods", seen.pod)
+        self._refused_pods = RefusedPods(self._api, settings.namespace, clock)
+        self._pulling: dict[str, float] = {}  # since when a pod, by uid, has waited for its image
+        self._started = False
+        self._lock = threading.Lock()
+
+    def close(self) -> None:
+        for cache in (self._jobsets, self._jobs, self._pods):
+            cache.close()
+        self._api.close()
+
+    def create(self, request: GangRequest) -> None:
+        document = manifest.jobset(request, self._settings, bastion=self._bastion, startup_script=self._startup_script)
+        self._identity.check()
+        self._api.create(terms.collection("jobsets", self._settings.namespace), document)
+
+    def failure(self, ref: GangRef) -> Exception | None:  # noqa: ARG002 - the port's
+        """See the port. What fails here leaves a JobSet behind, whose status tells why."""
+        return None
+
+    def get(self, ref: GangRef) -> GangStatus | None:
+        """See the port: three requests, and one more before something counts as gone."""
+        found = self._look_up(ref)
+        if found is None:
+            self._identity.check()
+        return found
+
+    def list(self, zone: str = "") -> Sequence[GangStatus]:
+        """See the port: no request, but for a gang whose pods cannot be created."""
+        self._start()
+        gangs: dict[str, _Found] = {}
+        # Pods first: a part that appears meanwhile has its JobSet in the later snapshot.
+        for pod in self._pods.snapshot().values():
+            gangs.setdefault(name_of(pod.run), _Found()).pods.append(pod)
+        for job in self._jobs.snapshot().values():
+            gangs.setdefault(name_of(job.run), _Found()).jobs.append(job)
+        for jobset in self._jobsets.snapshot().values():
+            gangs.setdefault(jobset.name, _Found()).jobset = jobset
+        self._note_pulls([pod for found in gangs.values() for pod in found.pods])
+        return [self._status(name, zone, found) for name, found in sorted(gangs.items())]
+
+    def delete(self, ref: GangRef) -> None:
+        """See the port. Raises ProvisionerRefused for a JobSet without our label."""
+        path = f"{terms.collection('jobsets', self._settings.namespace)}/{ref.name}"
+        item = self._api.get(path)
+        if item is None:
+            self._delete_rest(ref)
+            return
+        if (item["metadata"].get("labels") or {}).get(terms.LABEL_BASTION) != self._bastion:
+            raise ProvisionerRefused(
+                f"the JobSet {ref.name} in {self._settings.namespace} lacks the label {terms.LABEL_BASTION}="
+                f"{self._bastion}, so it is not this bastion's; delete it yourself if nobody needs it"
+            )
+        if not item["metadata"].get("deletionTimestamp"):
+            self._identity.check()
+            self._api.delete(path, propagation="Foreground", uid=item["metadata"].get("uid"))
+
+    def _delete_rest(self, ref: GangRef) -> None:
+        """Delete Jobs and pods that someone's deletion left without a JobSet."""
+        problems: list[ProvisionerError] = []
+        rest: list[tuple[str, SeenJob | SeenPod]] = [
+            *(("jobs", job) for job in self._of_gang("jobs", seen.job, ref.name)),
+            *(("pods", pod) for pod in self._of_gang("pods", seen.pod, ref.name)),
+        ]
+        for kind, part in rest:
+            if not part.deleting:
+                path = f"{terms.collection(kind, self._settings.namespace)}/{part.name}"
+                try:
+                    self._api.delete(path, propagation="Background", uid=part.uid)
+                except ProvisionerError as error:
+                    problems.append(error)
+        if problems:
+            raise problems[0]
+
+    def _look_up(self, ref: GangRef) -> GangStatus | None:
+        name = ref.name
+        item = self._api.get(f"{terms.collection('jobsets', self._settings.namespace)}/{name}")
+        found = _Found(
+            jobset=seen.jobset(item) if item is not None else None,
+            jobs=[*self._of_gang("jobs", seen.job, name)],
+            pods=[*self._of_gang("pods", seen.pod, name)],
+        )
+        if found.jobset is None and not found.jobs and not found.pods:
+            return None
+        return self._status(name, ref.zone, found)
+
+    def _of_gang(self, kind: str, shrink: Callable[[Mapping[str, Any]], _Part], name: str) -> Sequence[_Part]:
+        """Return our Jobs or pods of a gang, from the API server."""
+        run = name.removeprefix(name_of(""))
+        selector = f"{terms.LABEL_BASTION}={self._bastion},{terms.LABEL_RUN}={run}"
+        path = terms.collection(kind, self._settings.namespace)
+        return self._api.list_each(path, shrink, label_selector=selector).items
+
+    def _status(self, name: str, zone: str, found: _Found) -> GangStatus:
+        parts = Parts(
+            jobset=found.jobset,
+            jobs=found.jobs,
+            pods=found.pods,
+            now=self._clock.now(),
+            waited=self._waited,
+            not_created=self._refused_pods.of(found.jobset, found.jobs, found.pods),
+        )
+        return gang_status(name, zone, parts)
+
+    def _start(self) -> None:
+        """Begin to watch; the first caller waits for the first lists."""
+        with self._lock:
+            first, self._started = not self._started, True
+        if not first:
+            return
+        caches = (self._jobsets, self._jobs, self._pods)
+        for cache in caches:
+            cache.start()
+        deadline = self._clock.monotonic() + _SYNC_SECONDS
+        for cache in caches:
+            cache.wait_synced(max(0.0, deadline - self._clock.monotonic()))
+
+    def _note_pulls(self, pods: Sequence[SeenPod]) -> None:
+        now = self._clock.monotonic()
+        waiting = [pod.uid for pod in pods if pod.waiting is not None and failures.is_pull_error(pod.waiting)]
+        with self._lock:
+            self._pulling = {uid: self._pulling.get(uid, now) for uid in waiting}
+
+    def _waited(self, pod: SeenPod) -> float:
+        with self._lock:
+            since = self._pulling.get(pod.uid)
+        return 0.0 if since is None else self._clock.monotonic() - since
+
+
+class _Verified:
+    """The API for list-watches: each list begins with a look at the cluster's identity."""
+
+    def __init__(self, api: KubernetesApi, identity: ClusterIdentity) -> None:
+        self._api = api
+        self._identity = identity
+        self.watch = api.watch
+
+    @property
+    def cluster(self) -> str:
+        return self._api.cluster
+
+    def list_each(self, path: str, reduce: Callable[[dict[str, Any]], T], *, label_selector: str = "") -> Listing[T]:
+        self._identity.check()
+        return self._api.list_each(path, reduce, label_selector=label_selector)

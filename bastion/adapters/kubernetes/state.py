@@ -1,0 +1,215 @@
+"""The state of a gang from its JobSet, Jobs and pods, as one ordered table: the first rule that matches decides.
+
+`docs/reference/kubernetes-states.md` is rendered from `RULES`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, NamedTuple
+
+from bastion.adapters.kubernetes import failures
+from bastion.adapters.kubernetes.seen import SeenJob, SeenJobSet, SeenPod, Word
+from bastion.core.bucket import keys
+from bastion.core.model.gangs import GangFailure, GangRef, GangState, GangStatus
+
+_WAITING_MESSAGE_MAX_CHARS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parts:
+    """What exists of one gang.
+
+    Attributes:
+        now: Seconds since the epoch.
+        waited: Seconds since which a pod's container has been seen waiting for its image.
+        not_created: Why a Job cannot create its pods, if the API server said so.
+    """
+
+    jobset: SeenJobSet | None
+    jobs: Sequence[SeenJob]
+    pods: Sequence[SeenPod]
+    now: float
+    waited: Callable[[SeenPod], float]
+    not_created: Word | None = None
+
+    @property
+    def hosts(self) -> int:
+        """Hosts of one slice."""
+        return self.jobset.hosts if self.jobset is not None else 1
+
+    @property
+    def expected_pods(self) -> int:
+        return self.jobset.hosts * self.jobset.num_slices if self.jobset is not None else len(self.pods)
+
+
+class Finding(NamedTuple):
+    state: GangState
+    message: str = ""
+    failure: GangFailure | None = None
+    waiting: str = ""
+    partial: bool = False
+
+
+class Rule(NamedTuple):
+    """One row: `seen` and `state` for people, and the function that finds it."""
+
+    seen: str
+    state: str
+    find: Callable[[Parts], Finding | None]
+
+
+def _deleting(parts: Parts) -> Finding | None:
+    rest: list[SeenJob | SeenPod] = [*parts.jobs, *parts.pods]
+    going = parts.jobset.deleting if parts.jobset is not None else all(each.deleting for each in rest)
+    return Finding(GangState.DELETING) if going else None
+
+
+def _orphaned(parts: Parts) -> Finding | None:
+    if parts.jobset is not None:
+        return None
+    return _failed("infrastructure", "its JobSet was deleted, and its Jobs or pods were left behind")
+
+
+def _suspended(parts: Parts) -> Finding | None:
+    if parts.jobset is None or not parts.jobset.suspended:
+        return None
+    return _failed(
+        "refused",
+        "its JobSet was suspended; if the cluster's Kueue manages jobs without a queue name "
+        "(manageJobsWithoutQueueName), exclude this namespace from it",
+    )
+
+
+def _ended(parts: Parts) -> Finding | None:
+    """A pod, a Job or the JobSet failed, or a pod is being taken away."""
+    lost = [pod for pod in parts.pods if pod.phase == "Failed" or pod.deleting]
+    failed = next((job.failed for job in parts.jobs if job.failed is not None), None)
+    if parts.jobset is not None:
+        failed = failed or parts.jobset.failed
+    if not lost and failed is None:
+        return None
+    told = failures.of_job(lost, parts.hosts)
+    if told is not None:
+        return Finding(GangState.FAILED if told.cause == "refused" else GangState.LOST, told.message, told)
+    # Peers of a lost pod are deleted with it: what failed, or was disrupted, explains more than what is deleted.
+    lost.sort(key=lambda pod: (pod.disrupted is None, pod.phase != "Failed", pod.slice_index, pod.worker))
+    message = failures.lost_words(lost[0]) if lost else str(failed)
+    return Finding(GangState.LOST, message)
+
+
+def _cannot_start(parts: Parts) -> Finding | None:
+    for pod in parts.pods:
+        failure = failures.of_wait(pod.waiting, parts.waited(pod)) if pod.waiting is not None else None
+        if failure is not None:
+            return Finding(GangState.FAILED, failure.message, failure)
+    return None
+
+
+def _not_created(parts: Parts) -> Finding | None:
+    if parts.not_created is None or len(parts.pods) >= parts.expected_pods:
+        return None
+    if "exceeded quota" in parts.not_created.message:
+        return _waits(parts, "PodQuotaExceeded", parts.not_created.message)
+    return _failed("refused", f"its pods cannot be created: {parts.not_created.message}")
+
+
+def _unplaced(parts: Parts) -> Finding | None:
+    bound = sum(bool(pod.node) for pod in parts.pods)
+    if bound >= parts.expected_pods:
+        return None
+    told = next((pod.unscheduled for pod in parts.pods if not pod.node and pod.unscheduled is not None), None)
+    return _waits(parts, (told.reason if told else "") or "PodsPending", told.message if told else "")
+
+
+def _waits(parts: Parts, reason: str, message: str) -> Finding:
+    jobset = parts.jobset
+    if jobset is not None and jobset.valid_until_seconds is not None:
+        waited = parts.now - jobset.created_at
+        if waited > jobset.valid_until_seconds:
+            return _failed("capacity", f"no more capacity within {waited:.0f} s: {message or reason}")
+    partial = any(pod.node for pod in parts.pods)
+    return Finding(GangState.WAITING, message, waiting=reason, partial=partial)
+
+
+def _starting(parts: Parts) -> Finding | None:
+    if all(pod.phase in ("Running", "Succeeded") for pod in parts.pods):
+        return None
+    waiting = next((pod.waiting for pod in parts.pods if pod.waiting is not None), None)
+    return Finding(GangState.CREATING, str(waiting or ""))
+
+
+def _running(parts: Parts) -> Finding | None:
+    running = any(pod.phase == "Running" for pod in parts.pods)
+    return Finding(GangState.READY) if running else None
+
+
+def _completed(_parts: Parts) -> Finding:
+    return Finding(GangState.LOST, "its pods ended")
+
+
+RULES: Final = (
+    Rule("the JobSet is being deleted, or only Jobs and pods are left, and go", "DELETING", _deleting),
+    Rule("only Jobs and pods are left, and stay", "FAILED, infrastructure", _orphaned),
+    Rule("the JobSet is suspended", "FAILED, refused", _suspended),
+    Rule("a pod, a Job or the JobSet failed, or a pod is being deleted", "LOST or FAILED, by class", _ended),
+    Rule("a container waits for good", "FAILED, by class", _cannot_start),
+    Rule("a Job cannot create its pods", "WAITING (`PodQuotaExceeded`), or FAILED, refused", _not_created),
+    Rule("a pod is not placed or not created yet", "WAITING, with the scheduler's reason", _unplaced),
+    Rule("all pods are placed, not all have started", "CREATING", _starting),
+    Rule("all pods have started, and one runs", "READY", _running),
+    Rule("all pods have ended with code 0", "LOST; its reports are read again, and win", _completed),
+)
+
+
+def gang_status(name: str, zone: str, parts: Parts) -> GangStatus:
+    """Return the status of a gang of which at least one part exists."""
+    found = next(finding for rule in RULES if (finding := rule.find(parts)) is not None)
+    jobset = parts.jobset
+    ref = GangRef(name=name, zone=zone, num_slices=jobset.num_slices if jobset is not None else 1)
+    rest: list[SeenJob | SeenPod] = [*parts.jobs, *parts.pods]
+    return GangStatus(
+        ref=ref,
+        run=jobset.run if jobset is not None else rest[0].run,
+        token=jobset.token if jobset is not None else "",
+        state=found.state,
+        waiting=found.waiting,
+        waiting_message=found.message[:_WAITING_MESSAGE_MAX_CHARS] if found.state is GangState.WAITING else "",
+        partial=found.partial,
+        failure=found.failure,
+        message=found.message,
+        nodes=_slices(ref, parts, found.state),
+        labels=jobset.labels if jobset is not None else {},
+    )
+
+
+def name_of(run: str) -> str:
+    """Return the name of a run's gang."""
+    return keys.gang(run)
+
+
+def _slices(ref: GangRef, parts: Parts, gang: GangState) -> Mapping[str, GangState]:
+    """Return the state of each slice with a pod."""
+    by_slice: dict[int, list[SeenPod]] = {}
+    for pod in parts.pods:
+        if pod.slice_index < ref.num_slices:
+            by_slice.setdefault(pod.slice_index, []).append(pod)
+    if gang is GangState.DELETING:
+        return {ref.node(index): gang for index in sorted(by_slice)}
+    return {ref.node(index): _slice(pods, parts.hosts) for index, pods in sorted(by_slice.items())}
+
+
+def _slice(pods: Sequence[SeenPod], hosts: int) -> GangState:
+    if any(pod.phase == "Failed" or pod.disrupted is not None for pod in pods):
+        return GangState.LOST
+    if any(pod.deleting for pod in pods):
+        return GangState.DELETING
+    if len(pods) < hosts or not all(pod.node for pod in pods):
+        return GangState.WAITING
+    started = all(pod.phase in ("Running", "Succeeded") for pod in pods)
+    return GangState.READY if started else GangState.CREATING
+
+
+def _failed(cause: str, message: str) -> Finding:
+    return Finding(GangState.FAILED, message, GangFailure(cause=cause, message=message))
