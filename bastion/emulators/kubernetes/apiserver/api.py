@@ -5,7 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from bastion.emulators.kubernetes.apiserver import decoding, deletion, discovery, reading, routes, writing
@@ -87,9 +87,9 @@ class Api:
                     201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
                 )
             case "PUT" if route.name and route.subresource in ("", "status"):
-                document = self._document(request, resource, query, "UpdateOptions")
+                document, warnings = self._document(request, resource, query, "UpdateOptions")
                 dry_run = _is_dry_run("UpdateOptions", query)
-                return _object(200, writing.update(self._store, route, document, dry_run=dry_run))
+                return _object(200, writing.update(self._store, route, document, dry_run=dry_run), warnings)
             case "PATCH" if route.name and route.subresource in ("", "status"):
                 return self._patch(request, route, query)
             case "DELETE" if route.name and not route.subresource:
@@ -113,22 +113,33 @@ class Api:
         )
         return Response(status=200, headers=Headers(_JSON_HEADERS), body=watch.lines())
 
-    def _document(self, request: Request, resource: Resource, query: Query, options: str) -> dict[str, Any]:
-        decoding.field_validation(options, query)
+    def _document(
+        self, request: Request, resource: Resource, query: Query, options: str
+    ) -> tuple[dict[str, Any], list[str]]:
+        """The object of a body, and warnings about its fields."""
+        validation = decoding.field_validation(options, query)
         document = decoding.json_body(_body(request), request.headers.get("content-type"))
-        return decoding.check_kind(document, resource)
+        return decoding.check_fields(decoding.check_kind(document, resource), resource, validation)
 
     def _create(self, request: Request, route: Route, query: Query) -> Response:
-        document = self._document(request, route.resource, query, "CreateOptions")
+        document, warnings = self._document(request, route.resource, query, "CreateOptions")
         dry_run = _is_dry_run("CreateOptions", query)
-        return _object(201, writing.create(self._store, route, document, dry_run=dry_run))
+        return _object(201, writing.create(self._store, route, document, dry_run=dry_run), warnings)
 
     def _patch(self, request: Request, route: Route, query: Query) -> Response:
         media = decoding.media_type(request.headers.get("content-type"))
-        decoding.field_validation("PatchOptions", query)
+        validation = decoding.field_validation("PatchOptions", query)
         dry_run = _is_dry_run("PatchOptions", query)
         content = decoding.parsed(_body(request)) if media.endswith("json") else None
-        return _object(200, writing.patch(self._store, route, content, media, dry_run=dry_run))
+        warnings: list[str] = []
+
+        def check(document: dict[str, Any]) -> dict[str, Any]:
+            clean, found = decoding.check_fields(document, route.resource, validation, patch=True)
+            warnings.extend(found)
+            return clean
+
+        stored = writing.patch(self._store, route, content, media, dry_run=dry_run, check=check)
+        return _object(200, stored, warnings)
 
     def _delete(self, request: Request, route: Route, query: Query) -> Response:
         options = decoding.delete_options(_body(request), request.headers.get("content-type"), query)
@@ -190,8 +201,13 @@ def _is_dry_run(kind: str, query: Query) -> bool:
     return decoding.is_dry_run(kind, query.all_values.get("dryRun", []))
 
 
-def _object(code: int, stored: Stored) -> Response:
-    return _json(code, stored.encoded + b"\n")
+def _object(code: int, stored: Stored, warnings: Sequence[str] = ()) -> Response:
+    """`warnings` become headers (apiserver pkg/warning; RFC 9111 calls 299 a persistent warning)."""
+    response = _json(code, stored.encoded + b"\n")
+    for text in warnings:
+        escaped = text.replace("\\", "\\\\").replace('"', '\\"')
+        response.headers.add("Warning", f'299 - "{escaped}"')
+    return response
 
 
 def _json(code: int, body: object) -> Response:

@@ -10,6 +10,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from bastion.emulators.kubernetes.apiserver import schemas
 from bastion.emulators.kubernetes.apiserver.resources import Resource
 from bastion.emulators.kubernetes.apiserver.routes import Query
 from bastion.emulators.kubernetes.apiserver.statuses import (
@@ -67,6 +68,33 @@ def check_kind(document: Any, resource: Resource) -> Object:
     if not isinstance(metadata, dict):
         raise bad_request(f"the {resource.kind}'s metadata is no JSON object")
     return {**document, "kind": kind, "apiVersion": version, "metadata": metadata}
+
+
+def check_fields(
+    document: Object, resource: Resource, validation: str, *, patch: bool = False
+) -> tuple[Object, list[str]]:
+    """The object without unknown fields, and warnings about them. Raises ApiFailure (400, 422)."""
+    clean, findings = schemas.checked(resource.kind, document, custom=resource.custom)
+    unknown = [f'unknown field "{path}"' for path in findings.unknown]
+    name = str(document["metadata"].get("name") or "")
+    if unknown and validation == "Strict":
+        text = f"strict decoding error: {', '.join(unknown)}"
+        if patch:
+            raise invalid("", "", "", [invalid_value("patch", "", text)])
+        raise bad_request(
+            f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {text}'
+        )
+    if findings.wrong and not resource.custom:
+        text = f"json: cannot unmarshal {findings.wrong[0].detail}"
+        if patch:
+            raise invalid("", "", "", [invalid_value("patch", "", text)])
+        raise bad_request(
+            f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {text}'
+        )
+    if findings.wrong or findings.problems:
+        raise invalid(resource.kind, resource.group, name, [*findings.wrong, *findings.problems])
+    clean.setdefault("metadata", {})
+    return clean, unknown if validation == "Warn" else []
 
 
 def is_dry_run(kind: str, values: list[str]) -> bool:

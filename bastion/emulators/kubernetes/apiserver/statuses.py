@@ -47,8 +47,8 @@ class ApiFailure(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A field that breaks a rule; `kind` is Required, Invalid, NotSupported, Forbidden, TooLong, Duplicate or
-    TypeInvalid."""
+    """A field that breaks a rule; `kind` is Required, Invalid, NotSupported, Forbidden, TooLong, Duplicate, NotFound,
+    TooMany, TypeInvalid or Internal."""
 
     kind: str
     field: str
@@ -59,10 +59,11 @@ class Problem:
         text = self._text()
         if self.detail:
             text = f"{text}: {self.detail}"
-        return {"reason": f"FieldValue{self.kind}", "message": text, "field": self.field}
+        reason = "InternalError" if self.kind == "Internal" else f"FieldValue{self.kind}"
+        return {"reason": reason, "message": text, "field": self.field or "<nil>"}
 
     def message(self) -> str:
-        return f"{self.field}: {self.cause()['message']}"
+        return f"{self.field or '<nil>'}: {self.cause()['message']}"
 
     def _text(self) -> str:
         match self.kind:
@@ -74,6 +75,12 @@ class Problem:
                 return f"Unsupported value: {_shown(self.value)}"
             case "Duplicate":
                 return f"Duplicate value: {_shown(self.value)}"
+            case "Internal":
+                return "Internal error"
+            case "TooMany":
+                return f"Too many: {_shown(self.value)}"
+            case "NotFound":
+                return f"Not found: {_shown(self.value)}"
             case "TooLong":
                 return "Too long"
             case _:

@@ -6,6 +6,7 @@ Sources: apiserver pkg/registry/generic/registry/store.go, pkg/registry/rest/{cr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from bastion.emulators.kubernetes.apiserver import admission, deletion, metadata, patches
@@ -120,8 +121,10 @@ def _intent(resource: Resource, document: Object) -> Object:
     return {name: value for name, value in document.items() if name not in ("metadata", "status")}
 
 
-def patch(store: Store, route: Route, content: Any, media: str, *, dry_run: bool) -> Stored:
-    """Raises ApiFailure."""
+def patch(
+    store: Store, route: Route, content: Any, media: str, *, dry_run: bool, check: Callable[[Object], Object]
+) -> Stored:
+    """`check` looks at the fields of the changed object. Raises ApiFailure."""
     _check_patch(route.resource, media)
     if media != patches.JSON and not isinstance(content, dict):
         raise bad_request("the patch is no JSON object")
@@ -134,7 +137,7 @@ def patch(store: Store, route: Route, content: Any, media: str, *, dry_run: bool
             found = document["metadata"].get("name")
             raise bad_request(f"the name of the object ({found}) does not match the name on the URL ({route.name})")
         metadata.check_namespace(document["metadata"], route.namespace)
-        return _replace(store, route, stored, document, dry_run=dry_run)
+        return _replace(store, route, stored, check(document), dry_run=dry_run)
 
 
 def _check_patch(resource: Resource, media: str) -> None:
