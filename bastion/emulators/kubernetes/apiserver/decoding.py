@@ -77,20 +77,16 @@ def check_fields(
     clean, findings = schemas.checked(resource.kind, document, custom=resource.custom)
     unknown = [f'unknown field "{path}"' for path in findings.unknown]
     name = str(document["metadata"].get("name") or "")
+    text = ""
     if unknown and validation == "Strict":
         text = f"strict decoding error: {', '.join(unknown)}"
-        if patch:
-            raise invalid("", "", "", [invalid_value("patch", "", text)])
-        raise bad_request(
-            f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {text}'
-        )
-    if findings.wrong and not resource.custom:
+    elif findings.wrong and not resource.custom:
         text = f"json: cannot unmarshal {findings.wrong[0].detail}"
-        if patch:
-            raise invalid("", "", "", [invalid_value("patch", "", text)])
-        raise bad_request(
-            f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}: {text}'
-        )
+    if text and patch:
+        raise invalid("", "", "", [invalid_value("patch", "", text)])
+    if text:
+        kind = resource.kind
+        raise bad_request(f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {text}')
     if findings.wrong or findings.problems:
         raise invalid(resource.kind, resource.group, name, [*findings.wrong, *findings.problems])
     clean.setdefault("metadata", {})

@@ -37,8 +37,8 @@ def label_1035(name: str) -> list[str]:
         63,
         _LABEL_1035,
         "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic"
-        " character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is"
-        f" '{_LABEL_1035.pattern}')",
+        " character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation"
+        f" is '{_LABEL_1035.pattern}')",
     )
 
 

@@ -19,5 +19,9 @@ def parse(text: object) -> Fraction:
     if suffix in _BINARY:
         return number * 2 ** _BINARY[suffix]
     if suffix in _DECIMAL:
-        return number * Fraction(10) ** _DECIMAL[suffix]
-    return number * Fraction(10) ** int(suffix[1:])
+        return number * _ten_to(_DECIMAL[suffix])
+    return number * _ten_to(int(suffix[1:]))
+
+
+def _ten_to(power: int) -> Fraction:
+    return Fraction(10**power) if power >= 0 else Fraction(1, 10**-power)

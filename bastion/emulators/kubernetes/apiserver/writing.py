@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from bastion.emulators.kubernetes.apiserver import admission, deletion, metadata, patches
-from bastion.emulators.kubernetes.apiserver.resources import Resource
+from bastion.emulators.kubernetes.apiserver.resources import NAMESPACES, SERVICE_ACCOUNTS, Resource
 from bastion.emulators.kubernetes.apiserver.routes import Route
 from bastion.emulators.kubernetes.apiserver.rules import rules_of
 from bastion.emulators.kubernetes.apiserver.statuses import (
@@ -44,6 +44,7 @@ def create(store: Store, route: Route, document: Object, *, dry_run: bool) -> St
         with store.lock:
             admission.check_namespace(store, resource, route.namespace, name)
             rules.default(candidate)
+            admission.complete(resource, candidate)
             rules.prepare_create(candidate)
             _refuse(
                 resource, candidate, metadata.problems(candidate, rules.name_rule) + rules.create_problems(candidate)
@@ -52,11 +53,21 @@ def create(store: Store, route: Route, document: Object, *, dry_run: bool) -> St
                 if generated and attempt < _NAME_TRIES:
                     continue
                 raise already_exists(resource, name)
+            admission.admit(store, resource, candidate, dry_run=dry_run)
             if dry_run:
                 key = key_of(route.namespace, name)
                 return draft_of(resource, key, store.version, candidate)
-            return store.put(resource, candidate)
+            stored = store.put(resource, candidate)
+            if resource is NAMESPACES:
+                _fill_namespace(store, name)
+            return stored
     raise AssertionError("unreachable")
+
+
+def _fill_namespace(store: Store, name: str) -> None:
+    """What the controller manager puts into each namespace: the service account of pods that name none."""
+    account = {"kind": "ServiceAccount", "apiVersion": "v1", "metadata": {"name": "default"}}
+    create(store, Route(resource=SERVICE_ACCOUNTS, namespace=name), account, dry_run=False)
 
 
 def _refuse(resource: Resource, document: Object, problems: list[Problem]) -> None:

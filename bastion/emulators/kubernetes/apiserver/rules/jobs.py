@@ -55,9 +55,8 @@ class JobRules(WithStatus):
         if spec.get("manualSelector") or spec.get("selector"):
             return
         labels = spec["template"].setdefault("metadata", {}).setdefault("labels", {})
-        for name, value in (("uid", metadata["uid"]), ("name", metadata.get("name", ""))):
-            label = UID_LABEL if name == "uid" else NAME_LABEL
-            labels.update({label: value, **{old: value for old, new in _OLD_LABELS.items() if new == label}})
+        values = {UID_LABEL: metadata["uid"], NAME_LABEL: metadata.get("name", "")}
+        labels.update({**values, **{old: values[new] for old, new in _OLD_LABELS.items()}})
         spec["selector"] = {"matchLabels": {UID_LABEL: metadata["uid"]}}
 
     def create_problems(self, document: Object) -> list[Problem]:
@@ -69,13 +68,11 @@ class JobRules(WithStatus):
         ):
             found.append(invalid_value("spec.selector", spec["selector"], "`selector` not auto-generated"))
         if spec.get("completionMode") == "Indexed" and spec.get("completions"):
+            name = document["metadata"].get("name", "")
             # The last pod's hostname has to be a label.
-            hostname = f"{document['metadata'].get('name', '')}-{spec['completions'] - 1}"
-            for why in names.label(hostname):
+            if names.label(hostname := f"{name}-{spec['completions'] - 1}"):
                 text = f"will not able to create pod with invalid DNS label: {hostname}"
-                found.append(invalid_value("metadata.name", document["metadata"].get("name", ""), text))
-                del why
-                break
+                found.append(invalid_value("metadata.name", name, text))
         return found + spec_problems_of_job(spec, "spec")
 
     def update_problems(self, document: Object, old: Object) -> list[Problem]:
@@ -91,9 +88,6 @@ class JobRules(WithStatus):
         if _comparable(new, before, old) != before["template"]:
             found.append(invalid_value("spec.template", new["template"], "field is immutable"))
         return found
-
-    def prepare_status(self, document: Object, old: Object) -> Object:
-        return super().prepare_status(document, old)
 
 
 def _comparable(new: Object, before: Object, old: Object) -> Any:
@@ -133,10 +127,11 @@ def fill(spec: Object) -> None:
 
 def spec_problems_of_job(spec: Object, path: str) -> list[Problem]:
     """validateJobSpec and ValidateJobSpec's template."""
-    found = []
-    for field in _NON_NEGATIVE:
-        if (value := spec.get(field)) is not None and value < 0:
-            found.append(invalid_value(f"{path}.{field}", value, "must be greater than or equal to 0"))
+    found = [
+        invalid_value(f"{path}.{field}", value, "must be greater than or equal to 0")
+        for field in _NON_NEGATIVE
+        if (value := spec.get(field)) is not None and value < 0
+    ]
     found += _mode_problems(spec, path)
     policy = spec.get("podFailurePolicy")
     if spec.get("podReplacementPolicy") not in _REPLACEMENTS:

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import base64
-import binascii
 
 from bastion.emulators.kubernetes.apiserver import names
 from bastion.emulators.kubernetes.apiserver.rules.base import Object, Rules, WithStatus
-from bastion.emulators.kubernetes.apiserver.statuses import Problem, invalid_value, required
+from bastion.emulators.kubernetes.apiserver.statuses import Problem, forbidden_field, invalid_value, required
 
 _DATA_MAX_BYTES = 1024 * 1024
 
@@ -100,19 +99,25 @@ class SecretRules(Rules):
             document["data"] = {**(document.get("data") or {}), **encoded}
 
     def create_problems(self, document: Object) -> list[Problem]:
-        found = _data_problems(document, "data")
-        for key, text in (document.get("data") or {}).items():
-            try:
-                base64.b64decode(text, validate=True)
-            except (ValueError, binascii.Error):
-                found.append(invalid_value(f"data[{key}]", "<no value>", "illegal base64 data"))
-        return found
+        return _data_problems(document, "data") + [
+            invalid_value(f"data[{key}]", "<no value>", "illegal base64 data")
+            for key, text in (document.get("data") or {}).items()
+            if not _is_base64(text)
+        ]
 
     def update_problems(self, document: Object, old: Object) -> list[Problem]:
         found = self.create_problems(document)
         if document["type"] != old.get("type"):
             found.append(invalid_value("type", document["type"], "field is immutable"))
         return found + _immutable_problems(document, old)
+
+
+def _is_base64(text: str) -> bool:
+    try:
+        base64.b64decode(text, validate=True)
+    except ValueError:
+        return False
+    return True
 
 
 class ConfigMapRules(Rules):
@@ -143,15 +148,10 @@ def _data_problems(document: Object, field: str) -> list[Problem]:
 def _immutable_problems(document: Object, old: Object) -> list[Problem]:
     if not old.get("immutable"):
         return []
-    found = (
-        []
-        if document.get("immutable")
-        else [Problem("Forbidden", "immutable", "field is immutable when `immutable` is set")]
-    )
-    for field in ("data", "binaryData"):
-        if document.get(field) != old.get(field):
-            found.append(Problem("Forbidden", field, "field is immutable when `immutable` is set"))
-    return found
+    changed = [field for field in ("data", "binaryData") if document.get(field) != old.get(field)]
+    if not document.get("immutable"):
+        changed.insert(0, "immutable")
+    return [forbidden_field(field, "field is immutable when `immutable` is set") for field in changed]
 
 
 class LeaseRules(Rules):
