@@ -17,7 +17,7 @@ def parse(text: object) -> Fraction:
         raise ValueError(f"{text!r} is not a valid quantity")
     number, suffix = Fraction(found[1]), found[2] or ""
     if suffix in _BINARY:
-        return number * 2 ** _BINARY[suffix]
+        return number * (1 << _BINARY[suffix])
     if suffix in _DECIMAL:
         return number * _ten_to(_DECIMAL[suffix])
     return number * _ten_to(int(suffix[1:]))
