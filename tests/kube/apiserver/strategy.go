@@ -53,13 +53,12 @@ func (s strategy) PrepareForCreate(_ context.Context, object runtime.Object) {
 func (s strategy) PrepareForUpdate(_ context.Context, object, old runtime.Object) {
 	m, before := accessor(object), accessor(old)
 	if s.ofStatus {
-		status := reflect.New(part(object, "Status").Type()).Elem()
-		status.Set(part(object, "Status"))
-		managed, version := m.GetManagedFields(), m.GetResourceVersion()
-		reflect.ValueOf(object).Elem().Set(reflect.ValueOf(old.DeepCopyObject()).Elem())
-		part(object, "Status").Set(status)
-		m.SetManagedFields(managed)
-		m.SetResourceVersion(version)
+		// Labels and annotations may change with the status of built-in types; a pod's owners may not.
+		part(object, "Spec").Set(part(old, "Spec"))
+		if _, isPod := object.(*core.Pod); isPod {
+			m.SetOwnerReferences(before.GetOwnerReferences())
+		}
+		m.SetGeneration(before.GetGeneration())
 		return
 	}
 	if s.status {
