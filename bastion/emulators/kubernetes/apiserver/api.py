@@ -14,9 +14,10 @@ from bastion.emulators.kubernetes.apiserver.resources import Resource
 from bastion.emulators.kubernetes.apiserver.routes import Query, Route
 from bastion.emulators.kubernetes.apiserver.statuses import (
     ApiFailure,
+    bad_request,
     expired,
     method_not_allowed,
-    no_such_path,
+    not_acceptable,
     unauthorized,
 )
 from bastion.emulators.kubernetes.apiserver.store import Store, Stored
@@ -58,10 +59,13 @@ class Api:
         self._authenticate(request)
         path, query = request.path, Query.parse(request.query)
         if request.method in ("GET", "HEAD") and (found := discovery.answer(path, request.headers.get("accept"))):
+            if isinstance(found, bytes):
+                return _text(200, found)
             return _json(200, found)
         route = routes.parse(path)
         if route is None:
-            raise no_such_path()
+            return _text(404, b"404 page not found\n")
+        _check_accept(request.headers.get("accept"))
         return self._route(request, route, query)
 
     def _authenticate(self, request: Request) -> None:
@@ -72,9 +76,9 @@ class Api:
     def _route(self, request: Request, route: Route, query: Query) -> Response:
         resource = route.resource
         match request.method:
-            case "GET" | "HEAD" if not route.name or route.watch or query.flag("watch"):
+            case "GET" | "HEAD" if not route.name or route.watch:
                 if route.subresource:
-                    raise method_not_allowed(resource)
+                    raise method_not_allowed()
                 return self._collection(route, query)
             case "GET" | "HEAD" if route.subresource in ("", "status"):
                 return _object(200, reading.get(self._store, route, query))
@@ -89,15 +93,18 @@ class Api:
             case "PUT" if route.name and route.subresource in ("", "status"):
                 document, warnings = self._document(request, resource, query, "UpdateOptions")
                 dry_run = _is_dry_run("UpdateOptions", query)
-                return _object(200, writing.update(self._store, route, document, dry_run=dry_run), warnings)
+                stored, created = writing.update(self._store, route, document, dry_run=dry_run)
+                return _object(201 if created else 200, stored, warnings)
             case "PATCH" if route.name and route.subresource in ("", "status"):
                 return self._patch(request, route, query)
             case "DELETE" if route.name and not route.subresource:
                 return self._delete(request, route, query)
             case "DELETE" if not route.name and "deletecollection" in resource.verbs:
                 return self._delete_collection(request, route, query)
+            case "PUT" if resource.custom:
+                raise bad_request("name must be provided")
             case _:
-                raise method_not_allowed(resource)
+                raise method_not_allowed()
 
     def _collection(self, route: Route, query: Query) -> Response:
         if not route.watch and not query.flag("watch"):
@@ -119,7 +126,8 @@ class Api:
         """The object of a body, and warnings about its fields."""
         validation = decoding.field_validation(options, query)
         document = decoding.json_body(_body(request), request.headers.get("content-type"))
-        return decoding.check_fields(decoding.check_kind(document, resource), resource, validation)
+        twice = decoding.repeated_fields(document)
+        return decoding.check_fields(decoding.check_kind(document, resource), resource, validation, twice=twice)
 
     def _create(self, request: Request, route: Route, query: Query) -> Response:
         document, warnings = self._document(request, route.resource, query, "CreateOptions")
@@ -134,7 +142,9 @@ class Api:
         warnings: list[str] = []
 
         def check(document: dict[str, Any]) -> dict[str, Any]:
-            clean, found = decoding.check_fields(document, route.resource, validation, patch=True)
+            clean, found = decoding.check_fields(
+                document, route.resource, validation, patch=True, status=route.subresource == "status"
+            )
             warnings.extend(found)
             return clean
 
@@ -160,7 +170,7 @@ class Api:
     def _delete_collection(self, request: Request, route: Route, query: Query) -> Response:
         options = decoding.delete_options(_body(request), request.headers.get("content-type"), query)
         if route.resource.namespaced and not route.namespace:
-            raise method_not_allowed(route.resource)
+            raise method_not_allowed()
         with self._store.lock:
             page = reading.listed(self._store, route, query)
             deleted = [deletion.delete(self._store, stored, options)[0] for stored in page.items]
@@ -215,10 +225,19 @@ def _json(code: int, body: object) -> Response:
     return Response(status=code, headers=Headers(_JSON_HEADERS), body=data)
 
 
+def _text(code: int, body: bytes) -> Response:
+    return Response(status=code, headers=Headers([("Content-Type", "text/plain; charset=utf-8")]), body=body)
+
+
+def _check_accept(header: str) -> None:
+    """Raises ApiFailure (406)."""
+    accepted = [part.partition(";")[0].strip() for part in header.split(",")]
+    if header and not any(media in ("application/json", "application/*", "*/*") for media in accepted):
+        raise not_acceptable()
+
+
 def _failed(failure: ApiFailure) -> Response:
     response = _json(failure.code, failure.status())
-    if seconds := failure.details.get("retryAfterSeconds"):
+    if seconds := (failure.details or {}).get("retryAfterSeconds"):
         response.headers.add("Retry-After", str(seconds))
-    if failure.code == 401:
-        response.headers.add("WWW-Authenticate", 'Bearer realm="kubernetes"')
     return response

@@ -6,6 +6,7 @@ pkg/apiserver/{validation,schema/pruning} for custom ones.
 
 from __future__ import annotations
 
+import base64
 import functools
 import re
 from collections.abc import Mapping
@@ -15,7 +16,7 @@ from typing import Any
 
 from bastion.emulators.kubernetes.apiserver.statuses import Problem, not_supported, required
 
-_FIELD = re.compile(r"(\w+)(!?):([^(]+)(?:\((.*)\))?")
+_FIELD = re.compile(r"(\w+)([!~]?):([^(]+)(?:\((.*)\))?")
 _TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 # Without the fraction, which only MicroTime has.
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
@@ -28,6 +29,7 @@ _CUSTOM_TYPES = {"PodTemplateSpec": {"metadata": "TemplateMeta"}}
 class Field:
     type: str
     required: bool
+    nullable: bool
     values: tuple[str, ...]
 
 
@@ -45,7 +47,7 @@ def types() -> Mapping[str, Mapping[str, Field]]:
             parsed = _FIELD.fullmatch(part)
             assert parsed is not None, f"fields.txt: {part!r} is not a valid field"
             values = tuple(parsed[4].split("|")) if parsed[4] else ()
-            found[name][parsed[1]] = Field(parsed[3], bool(parsed[2]), values)
+            found[name][parsed[1]] = Field(parsed[3], parsed[2] == "!", parsed[2] == "~", values)
     return found
 
 
@@ -87,6 +89,9 @@ def _object(name: str, value: Mapping[str, Any], path: str, custom: bool, findin
         clean[key] = _value(inner_type, inner, where, custom, findings)
         if custom and known.values and inner not in known.values:
             findings.problems.append(not_supported(where, inner, known.values))
+    for key, known in fields.items():
+        if known.nullable and key not in clean:
+            clean[key] = None
     if custom:
         missing = [key for key, known in fields.items() if known.required and key not in clean]
         findings.problems += [required(f"{path}.{key}" if path else key) for key in missing]
@@ -126,6 +131,8 @@ def _is_scalar(type_name: str, value: Any) -> bool:
             return isinstance(value, int) and not isinstance(value, bool)
         case "number":
             return isinstance(value, int | float) and not isinstance(value, bool)
+        case "bytes":
+            return isinstance(value, str) and _is_base64(value)
         case "time":
             return isinstance(value, str) and _TIME.fullmatch(value) is not None
         case "quantity":
@@ -135,9 +142,17 @@ def _is_scalar(type_name: str, value: Any) -> bool:
             raise AssertionError(f"fields.txt: {type_name!r} is not a type")
 
 
+def _is_base64(text: str) -> bool:
+    try:
+        base64.b64decode(text, validate=True)
+    except ValueError:
+        return False
+    return True
+
+
 def _wrong(type_name: str, value: Any, path: str, findings: Findings) -> Any:
     shown = _TYPE_NAMES.get(type(value), "object")
-    expected = {"time": "string", "quantity": "string"}.get(type_name, type_name)
+    expected = {"time": "string", "quantity": "string", "bytes": "string"}.get(type_name, type_name)
     detail = f'{path} in body must be of type {expected}: "{shown}"'
     findings.wrong.append(Problem("TypeInvalid", path, detail, shown))
     return value

@@ -28,7 +28,7 @@ class ApiFailure(Exception):
         self.code = code
         self.reason = reason
         self.message = message
-        self.details = dict(details or {})
+        self.details = details if details is None else dict(details)
 
     def status(self) -> Object:
         document: Object = {
@@ -40,7 +40,7 @@ class ApiFailure(Exception):
         }
         if self.reason:
             document["reason"] = self.reason
-        if self.details:
+        if self.details is not None:
             document["details"] = self.details
         return {**document, "code": self.code}
 
@@ -48,7 +48,7 @@ class ApiFailure(Exception):
 @dataclass(frozen=True, slots=True)
 class Problem:
     """A field that breaks a rule; `kind` is Required, Invalid, NotSupported, Forbidden, TooLong, Duplicate, NotFound,
-    TooMany, TypeInvalid or Internal."""
+    TooMany, TypeInvalid, Internal or Rule, a rule in CEL."""
 
     kind: str
     field: str
@@ -57,6 +57,8 @@ class Problem:
 
     def cause(self) -> Object:
         text = self._text()
+        if self.kind == "Rule":
+            return {"reason": "FieldValueInvalid", "message": f"Invalid value: {self.detail}", "field": self.field}
         if self.detail:
             text = f"{text}: {self.detail}"
         reason = "InternalError" if self.kind == "Internal" else f"FieldValue{self.kind}"
@@ -88,7 +90,7 @@ class Problem:
 
 
 def _shown(value: object) -> str:
-    return "null" if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return "null" if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def required(field: str, detail: str = "") -> Problem:
@@ -133,8 +135,16 @@ def already_exists(resource: Resource, name: str) -> ApiFailure:
 
 
 def conflict(resource: Resource, name: str, why: str) -> ApiFailure:
+    """409 of a changed version."""
     text = f'Operation cannot be fulfilled on {resource.qualified} "{name}": {why}'
     return ApiFailure(409, "Conflict", text, details=_of(resource, name))
+
+
+def unmet(resource: Resource, name: str, why: str) -> ApiFailure:
+    """409 of a deletion's precondition, which upstream calls by the kind."""
+    text = f'Operation cannot be fulfilled on {resource.qualified_kind} "{name}": {why}'
+    details = {**_of(resource, name), "kind": resource.kind}
+    return ApiFailure(409, "Conflict", text, details=details)
 
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
@@ -187,16 +197,19 @@ def too_large_version(wanted: int, current: int) -> ApiFailure:
     return ApiFailure(504, "Timeout", f"Timeout: {text}", details={"causes": [cause], "retryAfterSeconds": 1})
 
 
-def unsupported_media(given: str, supported: Iterable[str]) -> ApiFailure:
+def not_acceptable() -> ApiFailure:
+    text = "only the following media types are accepted: application/json"
+    return ApiFailure(406, "NotAcceptable", text)
+
+
+def unsupported_media(supported: Iterable[str]) -> ApiFailure:
     text = f"the body of the request was in an unknown format - accepted media types include: {', '.join(supported)}"
-    del given
     return ApiFailure(415, "UnsupportedMediaType", text)
 
 
-def method_not_allowed(resource: Resource | None) -> ApiFailure:
-    details = {} if resource is None else _of(resource, "")
+def method_not_allowed() -> ApiFailure:
     return ApiFailure(
-        405, "MethodNotAllowed", "the server does not allow this method on the requested resource", details=details
+        405, "MethodNotAllowed", "the server does not allow this method on the requested resource", details={}
     )
 
 

@@ -20,6 +20,7 @@ from bastion.emulators.kubernetes.apiserver.statuses import (
     already_exists,
     bad_request,
     conflict,
+    internal,
     invalid,
     invalid_value,
     not_emulated,
@@ -76,8 +77,8 @@ def _refuse(resource: Resource, document: Object, problems: list[Problem]) -> No
         raise invalid(resource.kind, resource.group, name, problems)
 
 
-def update(store: Store, route: Route, document: Object, *, dry_run: bool) -> Stored:
-    """Raises ApiFailure."""
+def update(store: Store, route: Route, document: Object, *, dry_run: bool) -> tuple[Stored, bool]:
+    """The object, and whether it is new. Raises ApiFailure."""
     resource, given = route.resource, document["metadata"]
     if (name := given.get("name") or "") != route.name:
         if name:
@@ -85,11 +86,26 @@ def update(store: Store, route: Route, document: Object, *, dry_run: bool) -> St
         given = {**given, "name": route.name}
     metadata.check_namespace(given, route.namespace)
     with store.lock:
+        if rules_of(resource).creates_on_update and store.get(resource, route.namespace, route.name) is None:
+            return create(store, route, {**document, "metadata": dict(given)}, dry_run=dry_run), True
         stored = _existing(store, route)
         if not given.get("resourceVersion") and not rules_of(resource).unconditional_update:
+            # Upstream names the resource here, not the kind.
             problem = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
-            raise invalid(resource.kind, resource.group, route.name, [problem])
-        return _replace(store, route, stored, {**document, "metadata": dict(given)}, dry_run=dry_run)
+            raise invalid(resource.plural, resource.group, route.name, [problem])
+        if (uid := given.get("uid")) and uid != stored.object["metadata"]["uid"]:
+            raise conflict(resource, route.name, _other_uid(stored, uid))
+        return _replace(store, route, stored, {**document, "metadata": dict(given)}, dry_run=dry_run), False
+
+
+def _other_uid(stored: Stored, uid: str) -> str:
+    """apiserver pkg/storage/errors.go, NewInvalidObjError, as it reaches the client."""
+    precondition = f"UID in precondition: {uid}, UID in object meta: {stored.object['metadata']['uid']}"
+    key = f"/registry/{stored.resource.plural}/{stored.key}"
+    return (
+        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition"
+        f" failed: {precondition}"
+    )
 
 
 def _existing(store: Store, route: Route) -> Stored:
@@ -102,24 +118,24 @@ def _existing(store: Store, route: Route) -> Stored:
 def _replace(store: Store, route: Route, stored: Stored, document: Object, *, dry_run: bool) -> Stored:
     """Replace an object, or its status; remove it if it waited for this change only."""
     resource, old, given = route.resource, stored.copy(), document["metadata"]
-    if (version := given.get("resourceVersion")) and version != old["metadata"]["resourceVersion"]:
+    version, uid = given.get("resourceVersion") or "", given.get("uid") or ""
+    if version and not version.isdigit():
+        raise internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+    if version and version != old["metadata"]["resourceVersion"]:
         raise conflict(resource, route.name, MODIFIED)
-    if (uid := given.get("uid")) and uid != old["metadata"]["uid"]:
-        text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old['metadata']['uid']}"
-        raise conflict(resource, route.name, text)
     given["resourceVersion"] = old["metadata"]["resourceVersion"]
     rules = rules_of(resource)
     metadata.carry_over(document, old)
     if route.subresource == "status":
         document = rules.prepare_status(document, old)
-        problems = metadata.problems(document, rules.name_rule)
+        problems = []
     else:
         rules.default(document)
         rules.prepare_update(document, old)
-        problems = metadata.problems(document, rules.name_rule) + rules.update_problems(document, old)
+        problems = rules.update_problems(document, old)
         if resource.generation and _intent(resource, document) != _intent(resource, old):
             document["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-    _refuse(resource, document, problems + metadata.change_problems(document, old))
+    _refuse(resource, document, metadata.change_problems(document, old, uid=uid, custom=resource.custom) + problems)
     if deletion.is_over(document) and not dry_run:
         return deletion.remove(store, stored, document)
     return deletion.save(store, stored, document, dry_run=dry_run)
@@ -148,6 +164,8 @@ def patch(
             found = document["metadata"].get("name")
             raise bad_request(f"the name of the object ({found}) does not match the name on the URL ({route.name})")
         metadata.check_namespace(document["metadata"], route.namespace)
+        if document.get("kind") != route.resource.kind or document.get("apiVersion") != route.resource.api_version:
+            raise invalid("", "", "", [invalid_value("patch", content, "the patch changes the kind")])
         return _replace(store, route, stored, check(document), dry_run=dry_run)
 
 
@@ -156,7 +174,7 @@ def _check_patch(resource: Resource, media: str) -> None:
         raise not_emulated("server-side apply", f"use {patches.MERGE}, or create the object")
     supported = [patches.JSON, patches.MERGE, *([] if resource.custom else [patches.STRATEGIC])]
     if media not in supported:
-        raise unsupported_media(media, [*supported, patches.APPLY[0]])
+        raise unsupported_media([*supported, patches.APPLY[0]])
 
 
 def patched(document: Object, content: Any, media: str) -> Any:

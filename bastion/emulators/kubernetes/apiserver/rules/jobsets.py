@@ -22,7 +22,7 @@ _FAILURE_REASONS = (
     "MaxFailedIndexesExceeded",
     "PodFailurePolicy",
 )
-_TOO_LONG = "must be no more than 63 characters"
+_TOO_LONG = "must be no more than 63"
 _TOO_LONG_NAMES = {
     "group": ".spec.replicatedJob[].groupName is too long, must be less than 63 characters",
     "job": "JobSet name is too long, job names generated for this JobSet will exceed 63 characters",
@@ -81,8 +81,9 @@ class JobSetRules(Custom):
         new, before = document["spec"], old["spec"]
         found = _schema_problems(new, new.get("replicatedJobs") or [])
         for field in _FIXED:
-            if new.get(field) != before.get(field):
-                found.append(invalid_value(f"spec.{field}", new.get(field), "Value is immutable"))
+            # A transition rule looks at fields that stay, not at those that come or go.
+            if field in new and field in before and new[field] != before[field]:
+                found.append(Problem("Rule", f"spec.{field}", "Value is immutable"))
         if _comparable(new, before) != before.get("replicatedJobs"):
             found.append(invalid_value("spec.replicatedJobs", new.get("replicatedJobs"), "field is immutable"))
         if new.get("managedBy") != before.get("managedBy"):
@@ -104,7 +105,7 @@ def _schema_problems(spec: Object, jobs: list[Any]) -> list[Problem]:
             found.append(Problem("Duplicate", f"spec.replicatedJobs[{index}]", "", {"name": name}))
     ordered = (spec.get("startupPolicy") or {}).get("startupPolicyOrder") == "InOrder"
     if ordered and any("dependsOn" in job for job in jobs):
-        found.append(invalid_value("spec", "object", "StartupPolicy and DependsOn APIs are mutually exclusive"))
+        found.append(Problem("Rule", "spec", "StartupPolicy and DependsOn APIs are mutually exclusive"))
     if (seconds := spec.get("ttlSecondsAfterFinished")) is not None and seconds < 0:
         text = "spec.ttlSecondsAfterFinished in body should be greater than or equal to 0"
         found.append(invalid_value("spec.ttlSecondsAfterFinished", seconds, text))

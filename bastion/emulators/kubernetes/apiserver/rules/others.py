@@ -9,6 +9,19 @@ from bastion.emulators.kubernetes.apiserver.rules.base import Object, Rules, Wit
 from bastion.emulators.kubernetes.apiserver.statuses import Problem, forbidden_field, invalid_value, required
 
 _DATA_MAX_BYTES = 1024 * 1024
+# Fields of a node's status that are always there.
+_NODE_INFO = (
+    "machineID",
+    "systemUUID",
+    "bootID",
+    "kernelVersion",
+    "osImage",
+    "containerRuntimeVersion",
+    "kubeletVersion",
+    "kubeProxyVersion",
+    "operatingSystem",
+    "architecture",
+)
 
 
 class NamespaceRules(WithStatus):
@@ -39,11 +52,15 @@ class NodeRules(WithStatus):
 
     def prepare_create(self, document: Object) -> None:
         """A new node keeps the status that it is created with."""
-        document.setdefault("status", {})
+        status = document.setdefault("status", {})
+        status.setdefault("daemonEndpoints", {"kubeletEndpoint": {"Port": 0}})
+        status["nodeInfo"] = {**dict.fromkeys(_NODE_INFO, ""), **status.get("nodeInfo", {})}
 
 
 class ServiceRules(WithStatus):
     """Headless services only get what clients see; cluster addresses are not emulated."""
+
+    creates_on_update = True
 
     def name_rule(self, name: str) -> list[str]:
         return names.label_1035(name)
@@ -99,25 +116,13 @@ class SecretRules(Rules):
             document["data"] = {**(document.get("data") or {}), **encoded}
 
     def create_problems(self, document: Object) -> list[Problem]:
-        return _data_problems(document, "data") + [
-            invalid_value(f"data[{key}]", "<no value>", "illegal base64 data")
-            for key, text in (document.get("data") or {}).items()
-            if not _is_base64(text)
-        ]
+        return _data_problems(document, "data")
 
     def update_problems(self, document: Object, old: Object) -> list[Problem]:
         found = self.create_problems(document)
         if document["type"] != old.get("type"):
             found.append(invalid_value("type", document["type"], "field is immutable"))
         return found + _immutable_problems(document, old)
-
-
-def _is_base64(text: str) -> bool:
-    try:
-        base64.b64decode(text, validate=True)
-    except ValueError:
-        return False
-    return True
 
 
 class ConfigMapRules(Rules):
@@ -158,6 +163,7 @@ class LeaseRules(Rules):
     """pkg/apis/coordination/validation."""
 
     unconditional_update = False
+    creates_on_update = True
 
     def create_problems(self, document: Object) -> list[Problem]:
         spec = document.get("spec") or {}
@@ -176,6 +182,13 @@ class LeaseRules(Rules):
 
 class EventRules(Rules):
     """pkg/apis/core/validation/events.go, for events of core/v1 without the fields of events.k8s.io."""
+
+    creates_on_update = True
+
+    def default(self, document: Object) -> None:
+        document.setdefault("source", {})
+        for field in ("reportingComponent", "reportingInstance"):
+            document.setdefault(field, "")
 
     def create_problems(self, document: Object) -> list[Problem]:
         involved = (document.get("involvedObject") or {}).get("namespace") or ""
