@@ -30,6 +30,8 @@ def real(request: pytest.FixtureRequest) -> Iterator[Runner]:
 @pytest.mark.parametrize("scenario", scenarios(), ids=lambda scenario: scenario.name)
 def test_both_servers_answer_alike(real: Runner, emulator: Runner, scenario: Scenario) -> None:
     answered = real.run(to_real(scenario))
-    assert differences(scenario.recorded(), answered) == "", "the recording is out of date: make kube-record"
+    changed = differences(scenario.recorded(), answered)
+    assert not changed, f"the recording is out of date (make kube-record):\n{changed}"
     emulated = emulator.run(scenario)
-    assert differences(answered, {name: emulated[name] for name in answered}) == ""
+    found = differences(answered, {name: emulated[name] for name in answered})
+    assert not found, f"the emulator answers otherwise:\n{found}"
