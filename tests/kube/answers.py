@@ -1,4 +1,6 @@
-"""Answers without what differs from run to run, identities, versions, times and ports, and without examples in texts."""
+"""Answers without what differs from run to run: identities, versions, times and ports; and without what tells a client
+nothing: nulls, and the examples in messages about names.
+"""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class RealServer:
                     stdout=log,
                     stderr=log,
                     cwd=self._folder,
-                )  # fmt: skip
+                )
             )
 
     def _await(self, ready: Any) -> None:
