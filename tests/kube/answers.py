@@ -1,4 +1,6 @@
-"""Answers without what differs from run to run: identities, versions, times, ports."""
+"""Answers without what differs from run to run: identities, versions, times and ports; and without what tells a client
+nothing: nulls, and the examples in messages about names.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,11 @@ _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z")
 # The numbers of versions in messages.
 _VERSION = re.compile(r"((?:[Rr]esource ?[Vv]ersion[^\d\"]{0,30}|current: |too old resource version: |meta: )\(?)\d+")
+# The advice behind what a valid name consists of.
+_EXAMPLES = re.compile(r" \(e\.g\. '[^()]*regex used for validation is '[^']*'\)")
 _BEHIND_OLD = re.compile(r"(<version> \()\d+")
+# Who set which field, and the server's own address.
+_DROPPED = frozenset({"managedFields", "serverAddressByClientCIDRs"})
 _MASKED = {"uid": "<uid>", "resourceVersion": "<version>", "continue": "<continue>"}
 
 
@@ -23,14 +29,17 @@ def normal(step: Step, code: int, headers: Mapping[str, str], text: str) -> dict
     kind = headers.get("content-type", "").partition(";")[0]
     if kind != "application/json":
         found["type"] = kind
-    for name in ("warning", "retry-after", "allow", "www-authenticate"):
+    for name in ("warning", "retry-after"):
         if name in headers:
             found[name] = headers[name]
     if kind != "application/json":
         return {**found, "text": text}
     if _is_watch(step) and code == 200 and not text.startswith('{"kind"'):
         return {**found, "events": [_event(json.loads(line)) for line in text.splitlines()]}
-    body = json.loads(text)
+    try:
+        body = json.loads(text)
+    except ValueError:
+        return {**found, "text": text}
     if step.only:
         body = _reduced(body, step.only)
     body = _masked(body)
@@ -78,10 +87,8 @@ def _masked(value: Any) -> Any:
         return value
     found = {}
     for key, item in value.items():
-        if key == "managedFields" or (key == "creationTimestamp" and item is None):
-            continue
-        # An address of the server, which differs by port.
-        if key == "serverAddressByClientCIDRs":
+        # To a client null is nothing, and so are no details.
+        if key in _DROPPED or item is None or (key == "details" and not item):
             continue
         found[key] = _MASKED[key] if key in _MASKED and isinstance(item, str) and item else _masked(item)
     prefix, name = found.get("generateName"), found.get("name")
@@ -91,5 +98,5 @@ def _masked(value: Any) -> Any:
 
 
 def _text(value: str) -> str:
-    value = _TIME.sub("<time>", _UID.sub("<uid>", value))
+    value = _TIME.sub("<time>", _UID.sub("<uid>", _EXAMPLES.sub("", value)))
     return _BEHIND_OLD.sub(r"\1<version>", _VERSION.sub(r"\1<version>", value))

@@ -120,7 +120,12 @@ class RealServer:
             self._create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
         for document in crd_documents():
             self._create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", document)
-        until(lambda: self.request("GET", "/apis/jobset.x-k8s.io/v1alpha2/jobsets")[0] == 200)
+        self._await_job_sets()
+
+    def _await_job_sets(self) -> None:
+        """The server learns of its CustomResourceDefinitions after it is ready, and tells of them later still."""
+        for path in ("v1alpha2/jobsets", "v1alpha2", ""):
+            until(lambda path=path: self.request("GET", f"/apis/jobset.x-k8s.io/{path}".rstrip("/"))[0] == 200)
 
     def _create(self, path: str, document: dict[str, Any]) -> None:
         code, answer = self.request("POST", path, document)
@@ -154,7 +159,7 @@ class RealServer:
         )  # fmt: skip
         self._await(lambda: self.request("GET", "/readyz")[0] == 200)
         if (self._folder / "prepared").exists():
-            until(lambda: self.request("GET", "/apis/jobset.x-k8s.io/v1alpha2/jobsets")[0] == 200)
+            self._await_job_sets()
         (self._folder / "prepared").touch()
 
     def _start(self, program: str, *options: str) -> None:
@@ -166,7 +171,7 @@ class RealServer:
                     stdout=log,
                     stderr=log,
                     cwd=self._folder,
-                )  # fmt: skip
+                )
             )
 
     def _await(self, ready: Any) -> None:

@@ -1,7 +1,7 @@
 """The corpus: scenarios of requests to a Kubernetes API server, as data.
 
-A file `corpus/NAME.json` has `about`, a sentence, and `steps`. Every scenario has a namespace of its own, `${ns}`. A step
-has a `name` and
+A file `corpus/NAME.json` has `about`, a sentence, and `steps`. Every scenario has a namespace of its own, `${ns}`. A
+step has a `name` and
 
     method, path     GET by default; the path is below the server's URL
     query, headers   of the request
@@ -11,7 +11,7 @@ has a `name` and
     save             variables for later steps from the answer: {"version": "/metadata/resourceVersion"}; `+ 1` adds
     events           for a watch: stop after so many events; without it, when the server ends the stream
     pick             only these parts of the answer are compared: JSON pointers
-    only             a list in the answer is reduced to some items: {"list": "resources", "key": "name", "values": [...]}
+    only             a list in the answer is reduced: {"list": "resources", "key": "name", "values": ["pods"]}
     restart          no request: the server is restarted and has forgotten its older versions
     excluded         why the real server that `make kube` builds cannot answer; `expected` is then written by hand
 
@@ -33,7 +33,8 @@ FOLDER = Path(__file__).parent
 CORPUS, RECORDED = FOLDER / "corpus", FOLDER / "recorded"
 _VARIABLE = re.compile(r"\$\{(\w+)\}")
 _KNOWN = frozenset(
-    "name method path query headers object set body raw token save events pick only restart excluded expected".split()
+    {"name", "method", "path", "query", "headers", "object", "set", "body", "raw", "token", "save", "events"}
+    | {"pick", "only", "restart", "excluded", "expected"}
 )
 
 
