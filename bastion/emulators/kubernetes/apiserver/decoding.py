@@ -6,10 +6,13 @@ pkg/apis/meta/v1/validation/validation.go.
 
 from __future__ import annotations
 
+import dataclasses
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from bastion.emulators.kubernetes.apiserver import schemas
 from bastion.emulators.kubernetes.apiserver.resources import Resource
 from bastion.emulators.kubernetes.apiserver.routes import Query
 from bastion.emulators.kubernetes.apiserver.statuses import (
@@ -35,17 +38,44 @@ def media_type(header: str) -> str:
 
 def json_body(data: bytes, header: str) -> Any:
     """Raises ApiFailure (400, 415)."""
-    if (media := media_type(header)) not in ("", JSON):
-        raise unsupported_media(media, (JSON, "application/yaml", "application/vnd.kubernetes.protobuf"))
+    if media_type(header) not in ("", JSON):
+        raise unsupported_media((JSON, "application/yaml", "application/vnd.kubernetes.protobuf"))
     return parsed(data)
 
 
 def parsed(data: bytes) -> Any:
     """Raises ApiFailure (400)."""
     try:
-        return json.loads(data)
+        return json.loads(data, object_pairs_hook=_object)
     except (ValueError, RecursionError) as error:
         raise bad_request(f"invalid JSON in the request's body: {error}") from error
+
+
+class _Repeating(dict[str, Any]):
+    """An object with fields that are given twice."""
+
+    repeated: tuple[str, ...] = ()
+
+
+def _object(pairs: list[tuple[str, Any]]) -> Object:
+    found = dict(pairs)
+    if len(found) == len(pairs):
+        return found
+    names = [name for name, _ in pairs]
+    repeating = _Repeating(found)
+    repeating.repeated = tuple(name for name in found if names.count(name) > 1)
+    return repeating
+
+
+def repeated_fields(document: Any, path: str = "") -> list[str]:
+    """The paths of fields that are given twice in a decoded body."""
+    if isinstance(document, list):
+        return [found for index, item in enumerate(document) for found in repeated_fields(item, f"{path}[{index}]")]
+    if not isinstance(document, dict):
+        return []
+    prefix = f"{path}." if path else ""
+    found = [f"{prefix}{name}" for name in document.repeated] if isinstance(document, _Repeating) else []
+    return found + [inner for name, item in document.items() for inner in repeated_fields(item, f"{prefix}{name}")]
 
 
 def check_kind(document: Any, resource: Resource) -> Object:
@@ -59,7 +89,8 @@ def check_kind(document: Any, resource: Resource) -> Object:
         )
     if kind != resource.kind:
         raise bad_request(
-            f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}: the kinds differ'
+            f'{kind} in version "{resource.version}" cannot be handled as a {resource.kind}: '
+            f"converting ({resource.version}.{kind}) to ({resource.version}.{resource.kind}): unknown conversion"
         )
     metadata = document.get("metadata")
     if metadata is None:
@@ -67,6 +98,54 @@ def check_kind(document: Any, resource: Resource) -> Object:
     if not isinstance(metadata, dict):
         raise bad_request(f"the {resource.kind}'s metadata is no JSON object")
     return {**document, "kind": kind, "apiVersion": version, "metadata": metadata}
+
+
+def check_fields(
+    document: Object,
+    resource: Resource,
+    validation: str,
+    *,
+    twice: Sequence[str] = (),
+    patch: bool = False,
+    status: bool = False,
+) -> tuple[Object, list[str]]:
+    """The object without unknown fields, and warnings about them and about fields given twice.
+
+    Raises ApiFailure (400, 422).
+    """
+    clean, findings = schemas.checked(resource.kind, document, custom=resource.custom)
+    unknown = [f'duplicate field "{path}"' for path in twice]
+    unknown += [f'unknown field "{path}"' for path in findings.unknown]
+    name = str(document["metadata"].get("name") or "")
+    text = ""
+    if unknown and validation == "Strict":
+        text = f"strict decoding error: {', '.join(unknown)}"
+    elif findings.wrong and not resource.custom:
+        text = f"json: cannot unmarshal {findings.wrong[0].detail}"
+    if text and patch:
+        raise invalid("", "", "", [invalid_value("patch", "", text)])
+    if text:
+        kind = resource.kind
+        raise bad_request(f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {text}')
+    if findings.wrong or findings.problems:
+        wrong = [_within_status(problem) if status else problem for problem in findings.wrong]
+        raise invalid(resource.kind, resource.group, name, [*wrong, *findings.problems, _UNCHECKED])
+    clean.setdefault("metadata", {})
+    return clean, unknown if validation == "Warn" else []
+
+
+# apiextensions-apiserver: rules in CEL are skipped for an object that its schema refuses.
+_UNCHECKED = invalid_value(
+    "",
+    None,
+    "some validation rules were not checked because the object was invalid; correct the existing errors to complete"
+    " validation",
+)
+
+
+def _within_status(problem: Problem) -> Problem:
+    """A write of the status is validated from there on, which the text shows."""
+    return dataclasses.replace(problem, detail=problem.detail.removeprefix("status."))
 
 
 def is_dry_run(kind: str, values: list[str]) -> bool:
@@ -83,7 +162,7 @@ def field_validation(kind: str, query: Query) -> str:
     """Ignore, Warn or Strict. Raises ApiFailure (422)."""
     text = query.text("fieldValidation") or "Warn"
     if text not in _VALIDATIONS:
-        raise invalid(kind, "meta.k8s.io", "", [not_supported("fieldValidation", text, ["", *_VALIDATIONS])])
+        raise invalid(kind, "meta.k8s.io", "", [not_supported("fieldValidation", text, ["", *sorted(_VALIDATIONS)])])
     return text
 
 

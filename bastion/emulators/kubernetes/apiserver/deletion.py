@@ -10,7 +10,7 @@ from bastion.emulators.kubernetes.apiserver import metadata
 from bastion.emulators.kubernetes.apiserver.decoding import DeleteOptions
 from bastion.emulators.kubernetes.apiserver.resources import ALL, NAMESPACES
 from bastion.emulators.kubernetes.apiserver.rules import rules_of
-from bastion.emulators.kubernetes.apiserver.statuses import ApiFailure, conflict
+from bastion.emulators.kubernetes.apiserver.statuses import ApiFailure, unmet
 from bastion.emulators.kubernetes.apiserver.store import Object, Store, Stored, draft_of
 
 FOREGROUND = "foregroundDeletion"
@@ -26,16 +26,19 @@ def delete(store: Store, stored: Stored, options: DeleteOptions) -> tuple[Stored
     was_marked = bool(document["metadata"].get("deletionTimestamp"))
     if stored.resource is NAMESPACES:
         return _delete_namespace(store, stored, options)
-    document["metadata"]["finalizers"] = _finalizers(document, options)
+    document["metadata"]["finalizers"] = _finalizers(stored, options)
     metadata.drop_empty(document["metadata"])
     grace = rules_of(stored.resource).grace_seconds(document, options.grace_seconds)
     waits = _begin_grace(document, grace, was_marked=was_marked)
     pending = bool(document["metadata"].get("finalizers"))
-    if pending and not was_marked and not waits:
+    if pending and not was_marked and grace is None:
         _mark(document, 0)
     if not pending and not waits:
         if options.dry_run:
-            return stored, True
+            return draft_of(stored.resource, stored.key, stored.version, document), True
+        if grace is not None:
+            # Upstream writes a graceful deletion, here one of no seconds, before it removes the object.
+            stored = save(store, stored, document, dry_run=False)
         return remove(store, stored, document), True
     return save(store, stored, document, dry_run=options.dry_run), False
 
@@ -56,21 +59,23 @@ def _check_preconditions(stored: Stored, options: DeleteOptions) -> None:
             f"the UID in the precondition ({options.uid}) does not match the UID in record ({found['uid']})."
             " The object might have been deleted and then recreated"
         )
-        raise conflict(stored.resource, stored.name, text)
+        raise unmet(stored.resource, stored.name, text)
     if options.version is not None and options.version != found["resourceVersion"]:
         text = (
             f"the ResourceVersion in the precondition ({options.version}) does not match the ResourceVersion in record"
             f" ({found['resourceVersion']}). The object might have been modified"
         )
-        raise conflict(stored.resource, stored.name, text)
+        raise unmet(stored.resource, stored.name, text)
 
 
-def _finalizers(document: Object, options: DeleteOptions) -> list[str]:
-    """deletionFinalizersForGarbageCollection: the given policy replaces an earlier one."""
-    present = list(document["metadata"].get("finalizers") or [])
+def _finalizers(stored: Stored, options: DeleteOptions) -> list[str]:
+    """deletionFinalizersForGarbageCollection: the given policy replaces an earlier one, which replaces the kind's."""
+    present = list(stored.object["metadata"].get("finalizers") or [])
     policy = options.propagation
     if policy is None and options.orphan_dependents is not None:
         policy = "Orphan" if options.orphan_dependents else "Background"
+    if policy is None and stored.resource.orphans and FOREGROUND not in present:
+        policy = "Orphan"
     if policy is None:
         return present
     kept = [name for name in present if name not in (FOREGROUND, ORPHAN)]
@@ -94,8 +99,7 @@ def _begin_grace(document: Object, grace: int | None, *, was_marked: bool) -> bo
         return False
     found = document["metadata"]
     if not was_marked:
-        if grace:
-            _mark(document, grace)
+        _mark(document, grace)
         return grace > 0
     running = found.get("deletionGracePeriodSeconds") or 0
     if not running:

@@ -23,10 +23,10 @@ def answer(path: str, accept: str) -> Object | bytes | None:
         case ["version"]:
             return version()
         case ["api"]:
-            return {"kind": "APIVersions", "versions": ["v1"], "serverAddressByClientCIDRs": []}
+            return {"kind": "APIVersions", "versions": ["v1"]}
         case ["apis"]:
             groups = [_group(group) for group, _ in group_versions() if group]
-            return {"kind": "APIGroupList", "apiVersion": "v1", "groups": groups}
+            return {"kind": "APIGroupList", "groups": groups}
         case ["apis", group] if any(group == found for found, _ in group_versions() if found):
             return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
         case ["api", "v1"]:

@@ -58,7 +58,6 @@ def complete(resource: Resource, document: Object, namespace: str) -> None:
         metadata["name"] = generated_name(metadata["generateName"])
     metadata["uid"] = str(uuid.uuid4())
     metadata["creationTimestamp"] = now_text()
-    metadata.pop("generation", None)
     if resource.generation:
         metadata["generation"] = 1
     drop_empty(metadata)
@@ -86,7 +85,13 @@ def problems(document: Object, rule: NameRule) -> list[Problem]:
         found.append(required("metadata.name", "name or generateName is required"))
     else:
         found += names.name_problems(metadata["name"], "metadata.name", rule(metadata["name"]))
-    found += names.labels_problems(metadata.get("labels") or {}, "metadata.labels")
+    return found + common_problems(document)
+
+
+def common_problems(document: Object) -> list[Problem]:
+    """What is wrong in metadata but the name."""
+    metadata = document["metadata"]
+    found = names.labels_problems(metadata.get("labels") or {}, "metadata.labels")
     found += names.annotations_problems(metadata.get("annotations") or {}, "metadata.annotations")
     found += names.owners_problems(metadata.get("ownerReferences") or [], "metadata.ownerReferences")
     for finalizer in metadata.get("finalizers") or []:
@@ -116,8 +121,18 @@ def carry_over(document: Object, old: Object) -> None:
     drop_empty(metadata)
 
 
-def change_problems(document: Object, old: Object) -> list[Problem]:
-    """ValidateObjectMetaUpdate: finalizers of an object that is being deleted."""
+def change_problems(document: Object, old: Object, *, uid: str, custom: bool) -> list[Problem]:
+    """ValidateObjectMetaUpdate, which upstream calls twice: for all kinds, and for the kind. `uid`: as given.
+
+    Built-in kinds then check new metadata once more (`ValidateObjectMeta`).
+    """
+    found = _new_finalizers(document, old)
+    if uid and uid != old["metadata"]["uid"]:
+        found.append(invalid_value("metadata.uid", uid, "field is immutable"))
+    return common_problems(document) * (2 if custom else 3) + found * 2
+
+
+def _new_finalizers(document: Object, old: Object) -> list[Problem]:
     metadata, before = document["metadata"], old["metadata"]
     if not before.get("deletionTimestamp"):
         return []

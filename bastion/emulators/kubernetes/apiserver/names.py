@@ -20,6 +20,8 @@ _ANNOTATIONS_MAX_BYTES = 256 * 1024
 
 def label(name: str) -> list[str]:
     """Why a name is no RFC 1123 label (IsDNS1123Label)."""
+    if len(name) <= 63 and "." in name and _SUBDOMAIN.fullmatch(name):
+        return ["must not contain dots"]
     return _checked(
         name,
         63,
@@ -37,8 +39,8 @@ def label_1035(name: str) -> list[str]:
         63,
         _LABEL_1035,
         "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an alphabetic"
-        " character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation is"
-        f" '{_LABEL_1035.pattern}')",
+        " character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for validation"
+        f" is '{_LABEL_1035.pattern}')",
     )
 
 
@@ -77,11 +79,12 @@ def qualified(name: str) -> list[str]:
     if not rest:
         problems.append("name part must be non-empty")
     elif len(rest) > 63:
-        problems.append("name part must be no more than 63 characters")
+        problems.append("name part must be no more than 63 bytes")
     elif _QUALIFIED.fullmatch(rest) is None:
         problems.append(
             "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an"
-            " alphanumeric character"
+            " alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is"
+            f" '{_QUALIFIED.pattern}')"
         )
     return problems
 
@@ -93,12 +96,14 @@ def label_value(value: str) -> list[str]:
         63,
         _VALUE,
         "a valid label must be an empty string or consist of alphanumeric characters, '-', '_' or '.', and must start"
-        " and end with an alphanumeric character",
+        " and end with an alphanumeric character (e.g. 'MyValue',  or 'my_value',  or '12345', regex used for"
+        f" validation is '{_VALUE.pattern}')",
+        unit="bytes",
     )
 
 
-def _checked(value: str, longest: int, form: re.Pattern[str], text: str) -> list[str]:
-    problems = [f"must be no more than {longest} characters"] if len(value) > longest else []
+def _checked(value: str, longest: int, form: re.Pattern[str], text: str, unit: str = "characters") -> list[str]:
+    problems = [f"must be no more than {longest} {unit}"] if len(value) > longest else []
     if form.fullmatch(value) is None:
         problems.append(text)
     return problems
@@ -133,9 +138,11 @@ def owners_problems(owners: list[Any], field: str) -> list[Problem]:
                 problems.append(invalid_value(f"{field}.{name}", owner.get(name, ""), text))
     controllers = [owner for owner in owners if owner.get("controller")]
     if len(controllers) > 1:
-        problems.append(
-            invalid_value(field, owners, "Only one reference can have Controller set to true. Found several")
+        first, second = (f"{owner['kind']}/{owner['name']}" for owner in controllers[:2])
+        text = (
+            f'Only one reference can have Controller set to true. Found "true" in references for {first} and {second}'
         )
+        problems.append(invalid_value(field, owners, text))
     return problems
 
 

@@ -88,7 +88,7 @@ def _step(document: Any, step: dict[str, Any]) -> Any:
                 raise _unfit(f"testing value {step.get('path')} failed")
             return document
         case other:
-            raise _unfit(f"Unexpected kind: {other}")
+            raise bad_request(f"Unexpected kind: {other}")
 
 
 def _unfit(text: str) -> ApiFailure:

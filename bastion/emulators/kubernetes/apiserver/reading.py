@@ -19,8 +19,8 @@ from bastion.emulators.kubernetes.apiserver.statuses import (
     bad_request,
     expired,
     forbidden_field,
+    internal,
     invalid,
-    invalid_value,
     not_found,
     not_supported,
     too_large_version,
@@ -69,7 +69,7 @@ def listed(store: Store, route: Route, query: Query) -> Page:
     _check_options(query, watch=False)
     matches = selector(route, query)
     limit = query.number("limit") or 0
-    version, start = _version(query), ""
+    version, start = _version(query, listing=True), ""
     if text := query.text("continue"):
         if query.text("resourceVersion"):
             raise bad_request("specifying resource version is not allowed when using continue")
@@ -147,14 +147,18 @@ def watch(
     )
 
 
-def _version(query: Query) -> int:
+def _version(query: Query, *, listing: bool = False) -> int:
     text = query.text("resourceVersion")
     if not text:
         return 0
     if not (text.isascii() and text.isdigit()):
         # apiserver pkg/storage/api_object_versioner.go, ParseResourceVersion.
-        problem = invalid_value("resourceVersion", text, f'strconv.ParseUint: parsing "{text}": invalid syntax')
-        raise invalid("", "", "", [problem]) if False else bad_request(f"resourceVersion: {problem.cause()['message']}")
+        wrong = f'strconv.ParseUint: parsing "{text}": invalid syntax'
+        raise (
+            bad_request(f"invalid resource version: {wrong}")
+            if listing
+            else internal(f'resourceVersion: Invalid value: "{text}": {wrong}')
+        )
     return int(text)
 
 

@@ -23,6 +23,7 @@ class Resource:
             increments the generation.
         returns_deleted: A completed deletion answers with the object instead of a Status
             (`ReturnDeletedObject` of the kind's storage).
+        orphans: Whether a deletion without a policy leaves the dependents (`DefaultGarbageCollectionPolicy`).
         generation: Whether objects count the changes of their spec.
     """
 
@@ -35,6 +36,7 @@ class Resource:
     custom: bool = False
     status: bool = False
     returns_deleted: bool = False
+    orphans: bool = False
     generation: bool = False
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
@@ -116,6 +118,7 @@ JOBS = Resource(
     kind="Job",
     singular="job",
     status=True,
+    orphans=True,
     generation=True,
     categories=("all",),
 )
@@ -127,6 +130,7 @@ JOB_SETS = Resource(
     kind="JobSet",
     singular="jobset",
     custom=True,
+    verbs=("delete", "deletecollection", "get", "list", "patch", "create", "update", "watch"),
     status=True,
     generation=True,
 )
@@ -181,6 +185,9 @@ _REFUSED_CORE = (
     "replicationcontrollers",
 )
 _REFUSED_IN_GROUP = {"batch": ("cronjobs",), "": _REFUSED_CORE}
+
+# Paths below other groups are unknown to the server.
+BUILT_IN_GROUPS = ("", "batch", "coordination.k8s.io", *_REFUSED_GROUPS)
 
 
 def find(group: str, version: str, plural: str) -> Resource | None:

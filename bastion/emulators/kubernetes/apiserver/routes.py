@@ -77,11 +77,13 @@ def parse(path: str) -> Route | None:
             return _route("", version, rest)
         case ["apis", group, version, *rest] if rest:
             return _route(group, version, rest)
+        case ["api" | "apis", group, *_] if parts[0] == "api" or group in resources.BUILT_IN_GROUPS:
+            raise no_such_path()
         case _:
             return None
 
 
-def _route(group: str, version: str, rest: list[str]) -> Route:
+def _route(group: str, version: str, rest: list[str]) -> Route | None:
     watch = rest[0] == "watch" and len(rest) > 1
     if watch:
         rest = rest[1:]
@@ -91,6 +93,8 @@ def _route(group: str, version: str, rest: list[str]) -> Route:
     plural, name, subresource = [*rest, "", "", ""][:3]
     resource = resources.find(group, version, plural)
     if resource is None:
+        if group not in resources.BUILT_IN_GROUPS:
+            return None
         if resources.is_refused(group, plural):
             raise not_emulated(f"{plural}.{group}" if group else plural)
         raise no_such_path()

@@ -28,7 +28,7 @@ class ApiFailure(Exception):
         self.code = code
         self.reason = reason
         self.message = message
-        self.details = dict(details or {})
+        self.details = details if details is None else dict(details)
 
     def status(self) -> Object:
         document: Object = {
@@ -40,15 +40,15 @@ class ApiFailure(Exception):
         }
         if self.reason:
             document["reason"] = self.reason
-        if self.details:
+        if self.details is not None:
             document["details"] = self.details
         return {**document, "code": self.code}
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A field that breaks a rule; `kind` is Required, Invalid, NotSupported, Forbidden, TooLong, Duplicate or
-    TypeInvalid."""
+    """A field that breaks a rule; `kind` is Required, Invalid, NotSupported, Forbidden, TooLong, Duplicate, NotFound,
+    TooMany, TypeInvalid, Internal or Rule, a rule in CEL."""
 
     kind: str
     field: str
@@ -57,12 +57,15 @@ class Problem:
 
     def cause(self) -> Object:
         text = self._text()
+        if self.kind == "Rule":
+            return {"reason": "FieldValueInvalid", "message": f"Invalid value: {self.detail}", "field": self.field}
         if self.detail:
             text = f"{text}: {self.detail}"
-        return {"reason": f"FieldValue{self.kind}", "message": text, "field": self.field}
+        reason = "InternalError" if self.kind == "Internal" else f"FieldValue{self.kind}"
+        return {"reason": reason, "message": text, "field": self.field or "<nil>"}
 
     def message(self) -> str:
-        return f"{self.field}: {self.cause()['message']}"
+        return f"{self.field or '<nil>'}: {self.cause()['message']}"
 
     def _text(self) -> str:
         match self.kind:
@@ -74,6 +77,12 @@ class Problem:
                 return f"Unsupported value: {_shown(self.value)}"
             case "Duplicate":
                 return f"Duplicate value: {_shown(self.value)}"
+            case "Internal":
+                return "Internal error"
+            case "TooMany":
+                return f"Too many: {_shown(self.value)}"
+            case "NotFound":
+                return f"Not found: {_shown(self.value)}"
             case "TooLong":
                 return "Too long"
             case _:
@@ -81,7 +90,7 @@ class Problem:
 
 
 def _shown(value: object) -> str:
-    return "null" if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True)
+    return "null" if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def required(field: str, detail: str = "") -> Problem:
@@ -126,8 +135,16 @@ def already_exists(resource: Resource, name: str) -> ApiFailure:
 
 
 def conflict(resource: Resource, name: str, why: str) -> ApiFailure:
+    """409 of a changed version."""
     text = f'Operation cannot be fulfilled on {resource.qualified} "{name}": {why}'
     return ApiFailure(409, "Conflict", text, details=_of(resource, name))
+
+
+def unmet(resource: Resource, name: str, why: str) -> ApiFailure:
+    """409 of a deletion's precondition, which upstream calls by the kind."""
+    text = f'Operation cannot be fulfilled on {resource.qualified_kind} "{name}": {why}'
+    details = {**_of(resource, name), "kind": resource.kind}
+    return ApiFailure(409, "Conflict", text, details=details)
 
 
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
@@ -180,16 +197,19 @@ def too_large_version(wanted: int, current: int) -> ApiFailure:
     return ApiFailure(504, "Timeout", f"Timeout: {text}", details={"causes": [cause], "retryAfterSeconds": 1})
 
 
-def unsupported_media(given: str, supported: Iterable[str]) -> ApiFailure:
+def not_acceptable() -> ApiFailure:
+    text = "only the following media types are accepted: application/json"
+    return ApiFailure(406, "NotAcceptable", text)
+
+
+def unsupported_media(supported: Iterable[str]) -> ApiFailure:
     text = f"the body of the request was in an unknown format - accepted media types include: {', '.join(supported)}"
-    del given
     return ApiFailure(415, "UnsupportedMediaType", text)
 
 
-def method_not_allowed(resource: Resource | None) -> ApiFailure:
-    details = {} if resource is None else _of(resource, "")
+def method_not_allowed() -> ApiFailure:
     return ApiFailure(
-        405, "MethodNotAllowed", "the server does not allow this method on the requested resource", details=details
+        405, "MethodNotAllowed", "the server does not allow this method on the requested resource", details={}
     )
 
 

@@ -6,10 +6,11 @@ Sources: apiserver pkg/registry/generic/registry/store.go, pkg/registry/rest/{cr
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 from bastion.emulators.kubernetes.apiserver import admission, deletion, metadata, patches
-from bastion.emulators.kubernetes.apiserver.resources import Resource
+from bastion.emulators.kubernetes.apiserver.resources import NAMESPACES, SERVICE_ACCOUNTS, Resource
 from bastion.emulators.kubernetes.apiserver.routes import Route
 from bastion.emulators.kubernetes.apiserver.rules import rules_of
 from bastion.emulators.kubernetes.apiserver.statuses import (
@@ -19,6 +20,7 @@ from bastion.emulators.kubernetes.apiserver.statuses import (
     already_exists,
     bad_request,
     conflict,
+    internal,
     invalid,
     invalid_value,
     not_emulated,
@@ -43,6 +45,7 @@ def create(store: Store, route: Route, document: Object, *, dry_run: bool) -> St
         with store.lock:
             admission.check_namespace(store, resource, route.namespace, name)
             rules.default(candidate)
+            admission.complete(resource, candidate)
             rules.prepare_create(candidate)
             _refuse(
                 resource, candidate, metadata.problems(candidate, rules.name_rule) + rules.create_problems(candidate)
@@ -51,11 +54,21 @@ def create(store: Store, route: Route, document: Object, *, dry_run: bool) -> St
                 if generated and attempt < _NAME_TRIES:
                     continue
                 raise already_exists(resource, name)
+            admission.admit(store, resource, candidate, dry_run=dry_run)
             if dry_run:
                 key = key_of(route.namespace, name)
                 return draft_of(resource, key, store.version, candidate)
-            return store.put(resource, candidate)
+            stored = store.put(resource, candidate)
+            if resource is NAMESPACES:
+                _fill_namespace(store, name)
+            return stored
     raise AssertionError("unreachable")
+
+
+def _fill_namespace(store: Store, name: str) -> None:
+    """What the controller manager puts into each namespace: the service account of pods that name none."""
+    account = {"kind": "ServiceAccount", "apiVersion": "v1", "metadata": {"name": "default"}}
+    create(store, Route(resource=SERVICE_ACCOUNTS, namespace=name), account, dry_run=False)
 
 
 def _refuse(resource: Resource, document: Object, problems: list[Problem]) -> None:
@@ -64,8 +77,8 @@ def _refuse(resource: Resource, document: Object, problems: list[Problem]) -> No
         raise invalid(resource.kind, resource.group, name, problems)
 
 
-def update(store: Store, route: Route, document: Object, *, dry_run: bool) -> Stored:
-    """Raises ApiFailure."""
+def update(store: Store, route: Route, document: Object, *, dry_run: bool) -> tuple[Stored, bool]:
+    """The object, and whether it is new. Raises ApiFailure."""
     resource, given = route.resource, document["metadata"]
     if (name := given.get("name") or "") != route.name:
         if name:
@@ -73,11 +86,26 @@ def update(store: Store, route: Route, document: Object, *, dry_run: bool) -> St
         given = {**given, "name": route.name}
     metadata.check_namespace(given, route.namespace)
     with store.lock:
+        if rules_of(resource).creates_on_update and store.get(resource, route.namespace, route.name) is None:
+            return create(store, route, {**document, "metadata": dict(given)}, dry_run=dry_run), True
         stored = _existing(store, route)
         if not given.get("resourceVersion") and not rules_of(resource).unconditional_update:
+            # Upstream names the resource here, not the kind.
             problem = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
-            raise invalid(resource.kind, resource.group, route.name, [problem])
-        return _replace(store, route, stored, {**document, "metadata": dict(given)}, dry_run=dry_run)
+            raise invalid(resource.plural, resource.group, route.name, [problem])
+        if (uid := given.get("uid")) and uid != stored.object["metadata"]["uid"]:
+            raise conflict(resource, route.name, _other_uid(stored, uid))
+        return _replace(store, route, stored, {**document, "metadata": dict(given)}, dry_run=dry_run), False
+
+
+def _other_uid(stored: Stored, uid: str) -> str:
+    """apiserver pkg/storage/errors.go, NewInvalidObjError, as it reaches the client."""
+    precondition = f"UID in precondition: {uid}, UID in object meta: {stored.object['metadata']['uid']}"
+    key = f"/registry/{stored.resource.plural}/{stored.key}"
+    return (
+        f"StorageError: invalid object, Code: 4, Key: {key}, ResourceVersion: 0, AdditionalErrorMsg: Precondition"
+        f" failed: {precondition}"
+    )
 
 
 def _existing(store: Store, route: Route) -> Stored:
@@ -90,24 +118,24 @@ def _existing(store: Store, route: Route) -> Stored:
 def _replace(store: Store, route: Route, stored: Stored, document: Object, *, dry_run: bool) -> Stored:
     """Replace an object, or its status; remove it if it waited for this change only."""
     resource, old, given = route.resource, stored.copy(), document["metadata"]
-    if (version := given.get("resourceVersion")) and version != old["metadata"]["resourceVersion"]:
+    version, uid = given.get("resourceVersion") or "", given.get("uid") or ""
+    if version and not version.isdigit():
+        raise internal(f'strconv.ParseUint: parsing "{version}": invalid syntax')
+    if version and version != old["metadata"]["resourceVersion"]:
         raise conflict(resource, route.name, MODIFIED)
-    if (uid := given.get("uid")) and uid != old["metadata"]["uid"]:
-        text = f"Precondition failed: UID in precondition: {uid}, UID in object meta: {old['metadata']['uid']}"
-        raise conflict(resource, route.name, text)
     given["resourceVersion"] = old["metadata"]["resourceVersion"]
     rules = rules_of(resource)
     metadata.carry_over(document, old)
     if route.subresource == "status":
         document = rules.prepare_status(document, old)
-        problems = metadata.problems(document, rules.name_rule)
+        problems = []
     else:
         rules.default(document)
         rules.prepare_update(document, old)
-        problems = metadata.problems(document, rules.name_rule) + rules.update_problems(document, old)
+        problems = rules.update_problems(document, old)
         if resource.generation and _intent(resource, document) != _intent(resource, old):
             document["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
-    _refuse(resource, document, problems + metadata.change_problems(document, old))
+    _refuse(resource, document, metadata.change_problems(document, old, uid=uid, custom=resource.custom) + problems)
     if deletion.is_over(document) and not dry_run:
         return deletion.remove(store, stored, document)
     return deletion.save(store, stored, document, dry_run=dry_run)
@@ -120,8 +148,10 @@ def _intent(resource: Resource, document: Object) -> Object:
     return {name: value for name, value in document.items() if name not in ("metadata", "status")}
 
 
-def patch(store: Store, route: Route, content: Any, media: str, *, dry_run: bool) -> Stored:
-    """Raises ApiFailure."""
+def patch(
+    store: Store, route: Route, content: Any, media: str, *, dry_run: bool, check: Callable[[Object], Object]
+) -> Stored:
+    """`check` looks at the fields of the changed object. Raises ApiFailure."""
     _check_patch(route.resource, media)
     if media != patches.JSON and not isinstance(content, dict):
         raise bad_request("the patch is no JSON object")
@@ -134,7 +164,9 @@ def patch(store: Store, route: Route, content: Any, media: str, *, dry_run: bool
             found = document["metadata"].get("name")
             raise bad_request(f"the name of the object ({found}) does not match the name on the URL ({route.name})")
         metadata.check_namespace(document["metadata"], route.namespace)
-        return _replace(store, route, stored, document, dry_run=dry_run)
+        if document.get("kind") != route.resource.kind or document.get("apiVersion") != route.resource.api_version:
+            raise invalid("", "", "", [invalid_value("patch", content, "the patch changes the kind")])
+        return _replace(store, route, stored, check(document), dry_run=dry_run)
 
 
 def _check_patch(resource: Resource, media: str) -> None:
@@ -142,7 +174,7 @@ def _check_patch(resource: Resource, media: str) -> None:
         raise not_emulated("server-side apply", f"use {patches.MERGE}, or create the object")
     supported = [patches.JSON, patches.MERGE, *([] if resource.custom else [patches.STRATEGIC])]
     if media not in supported:
-        raise unsupported_media(media, [*supported, patches.APPLY[0]])
+        raise unsupported_media([*supported, patches.APPLY[0]])
 
 
 def patched(document: Object, content: Any, media: str) -> Any:

@@ -4,29 +4,39 @@ from __future__ import annotations
 
 from bastion.emulators.kubernetes.apiserver.resources import (
     CLAIMS,
+    CONFIG_MAPS,
+    EVENTS,
     JOB_SETS,
     JOBS,
+    LEASES,
     NAMESPACES,
     NODES,
     PODS,
     QUOTAS,
+    SECRETS,
     SERVICES,
     Resource,
 )
-from bastion.emulators.kubernetes.apiserver.rules.base import Custom, Rules, WithStatus
+from bastion.emulators.kubernetes.apiserver.rules import others
+from bastion.emulators.kubernetes.apiserver.rules.base import Rules, WithStatus
+from bastion.emulators.kubernetes.apiserver.rules.jobs import JobRules
+from bastion.emulators.kubernetes.apiserver.rules.jobsets import JobSetRules
 from bastion.emulators.kubernetes.apiserver.rules.pods import PodRules
 
 _PLAIN = Rules()
-_WITH_STATUS = WithStatus()
 _BY_RESOURCE: dict[Resource, Rules] = {
+    CLAIMS: others.ClaimRules(),
+    CONFIG_MAPS: others.ConfigMapRules(),
+    EVENTS: others.EventRules(),
+    JOBS: JobRules(),
+    JOB_SETS: JobSetRules(),
+    LEASES: others.LeaseRules(),
+    NAMESPACES: others.NamespaceRules(),
+    NODES: others.NodeRules(),
     PODS: PodRules(),
-    JOBS: _WITH_STATUS,
-    JOB_SETS: Custom(),
-    NODES: _WITH_STATUS,
-    NAMESPACES: _WITH_STATUS,
-    SERVICES: _WITH_STATUS,
-    CLAIMS: _WITH_STATUS,
-    QUOTAS: _WITH_STATUS,
+    QUOTAS: WithStatus(),
+    SECRETS: others.SecretRules(),
+    SERVICES: others.ServiceRules(),
 }
 
 

@@ -19,6 +19,8 @@ class Rules:
 
     # Whether an update may omit the resourceVersion.
     unconditional_update = True
+    # Whether an update of what does not exist creates it.
+    creates_on_update = False
 
     def name_rule(self, name: str) -> list[str]:
         return names.subdomain(name)
