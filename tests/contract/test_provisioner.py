@@ -10,16 +10,18 @@ import contextlib
 import functools
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from bastion.adapters.bastion_host import BastionHostProvisioner
+from bastion.adapters.kubernetes.provisioner import KubernetesProvisioner
+from bastion.adapters.system_clock import SystemClock
 from bastion.adapters.tpu.provisioner import CloudTpuProvisioner, CloudTpuSettings
 from bastion.core.bucket.protocol import AgentArguments
 from bastion.core.errors import GangExists, ProvisionerRefused
@@ -37,6 +39,7 @@ from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 from bastion.ports import Provisioner
 from bastion.testing.fake_provisioner import FakeProvisioner
 from bastion.testing.manual_clock import ManualClock
+from tests.support.emulated_cluster import emulated_cluster
 
 BASTION = "team-bastion"
 FIRST = GangRef(name="b-aaaaaaaaaa-1")
@@ -56,7 +59,11 @@ class Zone:
         accelerator_type: Of a node of one host; empty where nodes have none.
         model: What single slices are asked for as.
         no_capacity: Makes the next creation fail for want of capacity; None where that cannot happen later.
+        capacity_again: Undoes `no_capacity`, where it does not end by itself.
+        impatient: What a request is given so that a want of capacity ends it.
         lose: Takes a ready node away, by its gang and its index in it; None where nobody can: a gang is one host there.
+        lost_words: What the platform then says.
+        keeps_the_rest: Whether the other nodes of a lost gang stay as they are until it is deleted (ADR 43).
     """
 
     open: Callable[[], Provisioner]
@@ -64,7 +71,11 @@ class Zone:
     accelerator_type: str = "v4-8"
     model: CapacityModel = CapacityModel.ON_DEMAND
     no_capacity: Callable[[], None] | None = None
+    capacity_again: Callable[[], None] = lambda: None
+    impatient: Mapping[str, Any] = field(default_factory=dict)
     lose: Callable[[GangRef, int], None] | None = None
+    lost_words: str = "preempted"
+    keeps_the_rest: bool = True
 
 
 @contextlib.contextmanager
@@ -136,11 +147,45 @@ def _bastion_host(folder: Path) -> Iterator[Zone]:
         _eventually(lambda: not last.list(), lambda: time.sleep(0.01))
 
 
+@contextlib.contextmanager
+def _kubernetes(folder: Path) -> Iterator[Zone]:
+    with emulated_cluster(folder / "cluster", "v4-8=4") as cluster:
+        clients: list[KubernetesProvisioner] = []
+
+        def client() -> KubernetesProvisioner:
+            clients.append(
+                KubernetesProvisioner(
+                    cluster.settings,
+                    bastion=BASTION,
+                    # Kubernetes' SIGTERM has no effect on a first process that does not ask for it.
+                    startup_script="trap exit TERM; sleep 1000 & wait",
+                    clock=SystemClock(),
+                )
+            )
+            return clients[-1]
+
+        try:
+            yield Zone(
+                open=client,
+                wait=lambda: time.sleep(0.01),
+                no_capacity=cluster.cordon,
+                capacity_again=cluster.uncordon,
+                impatient={"valid_until_seconds": 0.0},
+                lose=lambda ref, index: cluster.preempt(f"{ref.name}-slice-{index}"),
+                lost_words="imminent node shutdown",
+                keeps_the_rest=False,
+            )
+        finally:
+            for made in clients:
+                made.close()
+
+
 BACKENDS: dict[str, Callable[[Path], AbstractContextManager[Zone]]] = {
     "fake": _fake,
     "cloud-tpu-node": _cloud_tpu,
     "cloud-tpu-queued-resource": functools.partial(_cloud_tpu, model=CapacityModel.SPOT),
     "bastion-host": _bastion_host,
+    "kubernetes": _kubernetes,
 }
 
 
@@ -175,6 +220,7 @@ def ask(zone: Zone, tmp_path: Path) -> Callable[..., GangRequest]:
             "token": token,
             "accelerator_type": zone.accelerator_type,
             "place": place,
+            "image": "registry.example/train:v1",
             "agent_arguments": arguments.to_bytes().decode(),
         }
         return GangRequest(**{**fields, **changes})
@@ -328,13 +374,14 @@ def test_a_creation_without_capacity_is_told_until_it_is_tried_again(zone: Zone,
         pytest.skip("here a creation fails at once or not at all")
     client = zone.open()
     zone.no_capacity()
-    client.create(ask())
+    client.create(ask(**zone.impatient))
     _eventually(lambda: _failure(client, FIRST) is not None, zone.wait)
     for _ in range(2):
         failure = _failure(client, FIRST)
         assert failure is not None and failure.cause == "capacity"
         assert "no more capacity" in failure.message
     assert _failure(client, SECOND) is None
+    zone.capacity_again()
     client.delete(FIRST)
     _gone(zone, client, FIRST)
     client.create(ask())
@@ -347,7 +394,7 @@ def test_a_client_that_did_not_create_a_node_learns_of_its_failure_too(zone: Zon
         pytest.skip("here a creation fails at once or not at all")
     zone.no_capacity()
     first = zone.open()
-    first.create(ask())
+    first.create(ask(**zone.impatient))
     _eventually(lambda: _failure(first, FIRST) is not None, zone.wait)
     assert (failure := _failure(zone.open(), FIRST)) is not None and failure.cause == "capacity"
 
@@ -359,7 +406,7 @@ def test_a_node_that_was_taken_away_is_lost_until_it_is_deleted(zone: Zone, ask)
     client.create(ask())
     _is(zone, client, FIRST, GangState.READY)
     zone.lose(FIRST, 0)
-    assert "preempted" in _is(zone, client, FIRST, GangState.LOST).message.lower().replace("-", "")
+    assert zone.lost_words in _is(zone, client, FIRST, GangState.LOST).message.lower().replace("-", "")
     _deleted(zone, client, FIRST)
 
 
@@ -410,7 +457,15 @@ def test_a_gang_that_lost_one_node_is_lost_and_tells_which(gangs: Zone, ask) -> 
     _is(gangs, client, GANG, GangState.READY)
     gangs.lose(GANG, 1)
     status = _is(gangs, client, GANG, GangState.LOST)
-    assert [status.nodes[GANG.node(k)] for k in range(3)] == [GangState.READY, GangState.LOST, GangState.READY]
+    if gangs.keeps_the_rest:
+        assert [status.nodes[GANG.node(k)] for k in range(3)] == [GangState.READY, GangState.LOST, GangState.READY]
+    else:
+        # Its name stays; the platform may take the rest away.
+        assert status.nodes[GANG.node(1)] is GangState.LOST
+        for _ in range(20):
+            gangs.wait()
+            still = client.get(GANG)
+            assert still is not None and still.state is GangState.LOST
     client.delete(GANG)
     _gone(gangs, client, GANG)
 
@@ -419,10 +474,11 @@ def test_a_gang_without_capacity_for_all_of_it_is_told_as_failed_until_it_is_del
     assert gangs.no_capacity is not None
     client = gangs.open()
     gangs.no_capacity()
-    client.create(ask(num_slices=3))
+    client.create(ask(num_slices=3, **gangs.impatient))
 
     _eventually(lambda: _failure(client, GANG) is not None, gangs.wait)
     assert (failure := _failure(client, GANG)) is not None and failure.cause == "capacity"
+    gangs.capacity_again()
     client.delete(GANG)
     _gone(gangs, client, GANG)
     client.create(ask(num_slices=3))
