@@ -86,6 +86,21 @@ class ProvisionerUnavailable(ProvisionerError):
     """The provisioning API did not answer; retry in the next tick."""
 
 
+class MissingPermission(ProvisionerUnavailable):
+    """The provisioning API knows this identity and does not allow the request; an operator must grant `permission`.
+
+    No job ends for it. `permission` names verb, resource and scope: `list pods in namespace training`.
+    """
+
+    def __init__(self, message: str, *, permission: str) -> None:
+        super().__init__(message)
+        self.permission = permission
+
+
+class CredentialsRefused(ProvisionerUnavailable):
+    """The provisioning API does not accept the credentials: expired, revoked, or another cluster's."""
+
+
 class ProvisionerRefused(ProvisionerError):
     """The provisioning API will never accept this request; the message is the API's."""
 

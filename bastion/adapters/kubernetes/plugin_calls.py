@@ -1,0 +1,60 @@
+"""Calls that may run a credential plugin: one at a time, and waited for with a limit.
+
+The library waits for a plugin forever. A plugin that hangs keeps one thread and one process, however many ask.
+"""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from bastion.core.errors import ProvisionerUnavailable
+
+_T = TypeVar("_T")
+
+
+class PluginCalls(Generic[_T]):
+    """Runs calls in a thread; whoever asks while one runs gets its outcome.
+
+    Args:
+        cluster: Name in messages.
+        plugin: Name in messages.
+        seconds: How long each caller waits.
+    """
+
+    def __init__(self, *, cluster: str, plugin: str, seconds: float) -> None:
+        self._cluster = cluster
+        self._plugin = plugin
+        self._seconds = seconds
+        self._lock = threading.Lock()
+        self._running: concurrent.futures.Future[_T] | None = None
+
+    def run(self, call: Callable[[], _T]) -> _T:
+        """Return what the call returns, or raise what it raises; ProvisionerUnavailable after the limit."""
+        with self._lock:
+            if self._running is None or self._running.done():
+                self._running = concurrent.futures.Future()
+                threading.Thread(
+                    target=_settle, args=(self._running, call), name=f"credentials-{self._cluster}", daemon=True
+                ).start()
+            running = self._running
+        try:
+            return running.result(self._seconds)
+        except concurrent.futures.TimeoutError:
+            if running.done():
+                raise
+            raise ProvisionerUnavailable(
+                f"cluster {self._cluster}: the credential plugin {self._plugin!r} did not answer within "
+                f"{self._seconds:.0f} s; run it by hand as the bastion's user"
+            ) from None
+
+
+def _settle(future: concurrent.futures.Future[_T], call: Callable[[], _T]) -> None:
+    try:
+        result = call()
+    except BaseException as error:  # noqa: BLE001 - raised in the callers' threads
+        future.set_exception(error)
+    else:
+        future.set_result(result)
