@@ -119,7 +119,7 @@ def _from_server(configuration: Any, settings: ClusterSettings) -> None:
     file = Path(settings.token_file)
 
     def read_again(to: Any) -> None:
-        to.api_key["BearerToken"] = f"Bearer {_token(file, settings.name)}"
+        to.api_key["authorization"] = f"Bearer {_token(file, settings.name)}"
 
     read_again(configuration)
     configuration.refresh_api_key_hook = read_again
@@ -171,7 +171,7 @@ def _from_kubeconfig(configuration: Any, settings: ClusterSettings) -> str:
     # The library logs a plugin's failure and goes on without credentials.
     with _logged() as words:
         _plugin_calls(settings.name, plugin or provider or "none").run(lambda: loader.load_and_set(configuration))
-    if plugin and "BearerToken" not in configuration.api_key and not configuration.cert_file:
+    if plugin and not configuration.api_key and not configuration.cert_file:
         raise ProvisionerUnavailable(
             f"cluster {settings.name}: the credential plugin {plugin!r} of kubeconfig {file} gave no credentials: "
             f"{_short('; '.join(words)) or 'no token'}; run `kubectl --kubeconfig={file} --context={wanted} version` "

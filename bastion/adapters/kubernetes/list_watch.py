@@ -102,7 +102,7 @@ class ListWatch(Generic[T]):
         self._lock = threading.Lock()
         # Below the lock: what other threads read.
         self._confirmed_at: float | None = None
-        self._trouble: ProvisionerError | None = None
+        self._last_error: ProvisionerError | None = None
         self._watch: Watch | None = None
         self._synced = threading.Event()
         self._closed = threading.Event()
@@ -138,19 +138,19 @@ class ListWatch(Generic[T]):
                 `CredentialsRefused` if that was one.
         """
         with self._lock:
-            confirmed_at, trouble = self._confirmed_at, self._trouble
+            confirmed_at, last_error = self._confirmed_at, self._last_error
             age = None if confirmed_at is None else self._clock.monotonic() - confirmed_at
             if age is not None and age <= self._pace.stale and not self._closed.is_set():
                 return self._objects.copy()
         if self._closed.is_set():
             raise ProvisionerUnavailable(f"{self._doing}: it was closed")
         since = "not listed yet" if age is None else f"not confirmed for {age:.0f} s"
-        if isinstance(trouble, MissingPermission):
-            raise MissingPermission(f"{trouble} ({since})", permission=trouble.permission) from trouble
-        if isinstance(trouble, CredentialsRefused):
-            raise CredentialsRefused(f"{trouble} ({since})") from trouble
-        if trouble is not None:
-            raise ProvisionerUnavailable(f"{trouble} ({since})") from trouble
+        if isinstance(last_error, MissingPermission):
+            raise MissingPermission(f"{last_error} ({since})", permission=last_error.permission) from last_error
+        if isinstance(last_error, CredentialsRefused):
+            raise CredentialsRefused(f"{last_error} ({since})") from last_error
+        if last_error is not None:
+            raise ProvisionerUnavailable(f"{last_error} ({since})") from last_error
         raise ProvisionerUnavailable(f"{self._doing}: {since}; wait")
 
     def _run(self) -> None:
@@ -232,7 +232,7 @@ class ListWatch(Generic[T]):
     def _confirm(self) -> None:
         """Under the lock: the API server has just shown that the cache is what it has."""
         self._confirmed_at = self._clock.monotonic()
-        self._trouble = None
+        self._last_error = None
 
     def _pause(self, failure: Exception | None, opened_at: float | None) -> float:
         """Return how long to wait after a turn: full jitter, also where watches end as soon as they begin."""
@@ -241,7 +241,7 @@ class ListWatch(Generic[T]):
             self._failures = 0
         if isinstance(failure, ProvisionerError):
             with self._lock:
-                self._trouble = failure
+                self._last_error = failure
         if failure is None and lasted:
             return 0.0
         limit = min(self._pace.backoff_max, self._pace.backoff * 2**self._failures)
