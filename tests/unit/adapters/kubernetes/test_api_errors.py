@@ -47,7 +47,9 @@ RBAC = (
 )
 EXISTS = 'jobsets.jobset.x-k8s.io "b-x-1" already exists'
 ABSENT = 'jobsets.jobset.x-k8s.io "b-x-1" not found'
-QUOTA = "exceeded quota: sets, requested: count/jobsets.jobset.x-k8s.io=1, used: count/jobsets.jobset.x-k8s.io=4, limited"
+QUOTA = (
+    "exceeded quota: sets, requested: count/jobsets.jobset.x-k8s.io=1, used: count/jobsets.jobset.x-k8s.io=4, limited"
+)
 WEBHOOK = 'admission webhook "vjobset.kb.io" denied the request: replicatedJobs[0].name is too long'
 UID = "Operation cannot be fulfilled on jobsets: Precondition failed: UID in precondition: 1, UID in object meta: 2"
 INVALID = 'JobSet.jobset.x-k8s.io "b-x-1" is invalid: spec.replicatedJobs[0].template: Required value'
@@ -176,7 +178,8 @@ def test_a_request_without_credentials_is_not_called_a_missing_role() -> None:
 
 
 @pytest.mark.parametrize(
-    ("header", "details", "seconds"), [("3", {}, 3.0), ("", {"retryAfterSeconds": 9}, 9.0), ("2", {"retryAfterSeconds": 9}, 2.0)]
+    ("header", "details", "seconds"),
+    [("3", {}, 3.0), ("", {"retryAfterSeconds": 9}, 9.0), ("2", {"retryAfterSeconds": 9}, 2.0)],
 )
 def test_the_pause_that_a_server_names_is_kept(header: str, details: dict[str, Any], seconds: float) -> None:
     error = explain(429, _status(429, "TooManyRequests", "slow", **details), LIST, retry_after=header)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,8 @@ from bastion.adapters.kubernetes.credentials import Session, open_session
 from bastion.core.errors import ProvisionerUnavailable
 from bastion.core.model.clusters import ClusterSettings
 
+# Imported here: urllib3 opens a socket while it is imported, to see whether the machine has IPv6.
+kubernetes = pytest.importorskip("kubernetes.config", reason="the extra `kubernetes` is not installed")
 yaml = pytest.importorskip("yaml", reason="the extra `kubernetes` is not installed")
 
 SERVER = "https://10.0.0.2"
@@ -62,7 +63,7 @@ def test_a_token_file_that_is_rotated_is_read_again(tmp_path: Path) -> None:
     session = open_session(ClusterSettings(name="west", server=SERVER, token_file=str(token)))
     replacement = tmp_path / "next"
     replacement.write_text("second")
-    os.replace(replacement, token)
+    replacement.replace(token)
     assert _header(session) == "Bearer second"
 
 
@@ -94,11 +95,14 @@ def test_a_token_is_not_sent_in_clear_text_to_another_machine(tmp_path: Path) ->
 
 def test_a_proxy_of_the_environment_is_not_asked_for_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
     import urllib3
+    from kubernetes.client import Configuration
 
     monkeypatch.setenv("HTTPS_PROXY", "http://10.9.9.9:3128")
     monkeypatch.setenv("https_proxy", "http://10.9.9.9:3128")
     monkeypatch.delenv("NO_PROXY", raising=False)
     monkeypatch.delenv("no_proxy", raising=False)
+    if Configuration(host=SERVER).proxy is None:
+        pytest.skip("this release of the client ignores the environment")
     assert not isinstance(
         open_session(ClusterSettings(name="west", server="https://127.0.0.1:6443")).pool, urllib3.ProxyManager
     )

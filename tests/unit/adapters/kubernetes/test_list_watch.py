@@ -139,9 +139,7 @@ def test_a_cut_watch_goes_on_from_its_last_version_too(clock: ManualClock) -> No
 @pytest.mark.parametrize("gone", [[LONG_SECONDS, GONE], Expired("too old")])
 def test_after_410_it_lists_once_and_sees_what_was_deleted_meanwhile(clock: ManualClock, gone: Any) -> None:
     changes: list[int] = []
-    source = _Source(
-        clock, [([_pod("a", 3), _pod("b", 4)], "7"), ([_pod("b", 4)], "90")], [gone, [60.0], [60.0]]
-    )
+    source = _Source(clock, [([_pod("a", 3), _pod("b", 4)], "7"), ([_pod("b", 4)], "90")], [gone, [60.0], [60.0]])
     cached = _list_watch(source, changes)
     for _ in range(3):
         cached.turn()

@@ -12,12 +12,32 @@ JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/training/jobsets"
 @pytest.mark.parametrize(
     ("verb", "path", "permission", "words"),
     [
-        ("list", "/api/v1/namespaces/training/pods", "list pods in namespace training", "cannot list pods in namespace"),
-        ("create", JOBSETS, "create jobsets.jobset.x-k8s.io in namespace training", "cannot create jobsets in namespace"),
+        (
+            "list",
+            "/api/v1/namespaces/training/pods",
+            "list pods in namespace training",
+            "cannot list pods in namespace",
+        ),
+        (
+            "create",
+            JOBSETS,
+            "create jobsets.jobset.x-k8s.io in namespace training",
+            "cannot create jobsets in namespace",
+        ),
         ("delete", f"{JOBSETS}/b-x-1", "delete jobsets.jobset.x-k8s.io in namespace training", "jobsets/b-x-1 in"),
-        ("get", "/api/v1/namespaces/kube-system", "get namespaces in the cluster", "cannot get namespaces/kube-system of"),
+        (
+            "get",
+            "/api/v1/namespaces/kube-system",
+            "get namespaces in the cluster",
+            "cannot get namespaces/kube-system of",
+        ),
         ("list", "/api/v1/nodes", "list nodes in the cluster", "cannot list nodes of cluster west"),
-        ("get", "/api/v1/namespaces/a/pods/p/log", "get pods/log in namespace a", "cannot get pods/log/p in namespace a"),
+        (
+            "get",
+            "/api/v1/namespaces/a/pods/p/log",
+            "get pods/log in namespace a",
+            "cannot get pods/log/p in namespace a",
+        ),
     ],
 )
 def test_a_path_names_the_permission_and_the_object(verb: str, path: str, permission: str, words: str) -> None:
