@@ -12,7 +12,7 @@ GSUTIL_VENV := $(VENV)/gsutil
 # Without bytecode every process of the tests would compile Bastion anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-gs test lint gsutil unit e2e coverage mutants exhaustive soak long acceptance reference docs clean
+.PHONY: demo demo-gs test lint gsutil unit e2e kube kube-test kube-record coverage mutants exhaustive soak long acceptance reference docs clean
 
 demo: $(VENV)/.local
 	@./demo.sh $(BIN)
@@ -41,6 +41,18 @@ unit: $(VENV)/.dev
 
 e2e: $(VENV)/.dev
 	$(SUITE) -m e2e
+
+# A real Kubernetes API server from Debian sid's packages, into ~/.cache/bastion-kube: 411 MB of downloads, three minutes
+# of two cores. `kube-test` sends the corpus of tests/kube to it and to the emulated one; `kube-record` writes its answers
+# down, which `make test` holds the emulated one to.
+kube:
+	tests/kube/apiserver/build.sh
+
+kube-test: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 0 -m kube
+
+kube-record: $(VENV)/.dev
+	$(BIN)/python -m tests.kube.record
 
 # Which branches of the scheduler and the quota no test of theirs takes; there should be none.
 coverage: $(VENV)/.dev

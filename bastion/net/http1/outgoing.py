@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import http
 import os
+import select
 import socket
 import ssl
 import time
@@ -99,12 +100,26 @@ class Outgoing:
                 self._connection.sendall(part)
 
     def _send_chunks(self, head: bytes, pieces: Iterator[bytes]) -> None:
-        """Send the head with the first piece, so that an iterator that fails at once becomes a proper 500."""
+        """Send the head with the first piece, so that an iterator that fails at once becomes a proper 500.
+
+        An empty piece means that there is nothing to send yet: the head goes out, and a peer that has left is noticed.
+        """
         for piece in pieces:
             if piece:
                 self._send(head, b"%x\r\n" % len(piece), piece, b"\r\n")
                 head = b""
+            elif head:
+                self._send(head)
+                head = b""
+            elif self._peer_has_left():
+                raise ConnectionResetError("the peer has left")
         self._send(head, b"0\r\n\r\n")
+
+    def _peer_has_left(self) -> bool:
+        """Whether the peer has closed, also with unread bytes before its end, such as a TLS alert."""
+        poll = select.poll()
+        poll.register(self._connection.fileno(), select.POLLRDHUP)
+        return bool(poll.poll(0))
 
     def _send_pieces(self, head: bytes, pieces: Iterator[bytes], length: int | None) -> None:
         """Like `_send_chunks`; without a length the connection's end ends the body."""
