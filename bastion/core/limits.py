@@ -172,6 +172,9 @@ HEARTBEAT_PERIOD_SECONDS = 30.0
 CHECKPOINT_REPORT_SECONDS = 600.0
 # Silence after which a host counts as lost: three heartbeats.
 HEARTBEAT_LOST_SECONDS = 90.0
+# Part of a pod's grace that is kept for its last log and report.
+POD_REPORT_SECONDS = 10.0
+
 # Time after which the agent of a job without a slice stops its command if it cannot read its order: nobody can confirm
 # that the processes of a lost bastion VM are gone.
 BASTION_HOST_ORDER_LOST_SECONDS = 600.0

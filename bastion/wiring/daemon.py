@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from bastion import processes
 from bastion.adapters import agent_packer
 from bastion.adapters.bastion_host import BastionHostProvisioner
+from bastion.adapters.by_place import ByPlace
 from bastion.adapters.no_slices import NoSlices
 from bastion.adapters.reconnecting_provisioner import ReconnectingProvisioner
 from bastion.adapters.system_clock import SystemClock
@@ -31,6 +32,7 @@ from bastion.daemon.observe.policy_source import PolicyStatus
 from bastion.daemon.tick import DaemonOptions
 from bastion.emulators.tpu.address import EmulatorAddress, locate
 from bastion.ports import ObjectStore, Provisioner
+from bastion.wiring.kubernetes_clusters import KubernetesClusters, connector
 from bastion.wiring.local import LocalHome, start_emulator
 from bastion.wiring.local_disk import DiskWatch
 from bastion.wiring.roots import Root, make_folders, open_root, parse_root, storage_emulator
@@ -100,19 +102,21 @@ def build_daemon(
     make_folders(root)
     quota_store = open_root(quota_root) if quota_root else store
     cloud = CloudSlices(_connect_to(root), bucket_is_near=near) if slices == "cloud" else None
+    clock = SystemClock()
+    clusters = KubernetesClusters(connector(node_label(root), clock))
     me = processes.ProcessId.of(os.getpid())
     tick = tick_seconds or pace.tick_seconds
-    clock = SystemClock()
     agents = Agents(store, lambda: agent_packer.pack(home.agent_dir), clock, notify=notify)
     return Daemon(
         store=store,
         quota_store=quota_store,
         provisioners=Provisioners(
-            slices=cloud.provisioner
-            if cloud
-            else _emulated_slices(root, home, notify)
-            if slices == "emulated"
-            else NoSlices(),
+            slices=NoSlices()
+            if slices == "none"
+            else ByPlace(
+                zones=cloud.provisioner if cloud else _emulated_slices(root, home, notify),
+                cluster=clusters.provisioner,
+            ),
             bastion_host=BastionHostProvisioner(home.hosts_dir(root)),
         ),
         clock=clock,
@@ -136,7 +140,9 @@ def build_daemon(
         ),
         entropy=lambda: os.urandom(16),
         notify=notify,
-        apply_settings=cloud.apply_settings if cloud else lambda _: "",
+        apply_settings=lambda settings: "; ".join(
+            filter(None, [cloud.apply_settings(settings) if cloud else "", clusters.apply_settings(settings)])
+        ),
         record=_recorder(home, root),
         machine_alarms=DiskWatch(home, root, job_limit_bytes=_job_limit_bytes()).watch,
     )
@@ -181,8 +187,11 @@ def open_slices(
         settings: The operator settings, which locate the cloud.
     """
     near = root.local or bool(storage_emulator())
+    clusters = KubernetesClusters(connector(node_label(root), SystemClock()))
+    if settings is not None:
+        clusters.apply_settings(settings)
     if (slices or ("emulated" if near else "cloud")) == "emulated":
-        return _emulated_slices(root, home, notify=None)
+        return ByPlace(zones=_emulated_slices(root, home, notify=None), cluster=clusters.provisioner)
     if settings is None:
         raise Refused(
             f"{keys.DAEMON_SETTINGS} is missing, so the location of slices is unknown; is {root.url} the right bastion?"
@@ -191,7 +200,7 @@ def open_slices(
     problem = cloud.apply_settings(settings)
     if problem:
         raise Refused(problem)
-    return cloud.provisioner
+    return ByPlace(zones=cloud.provisioner, cluster=clusters.provisioner)
 
 
 def _unfailing(notify: Callable[[str], None]) -> Callable[[str], None]:

@@ -16,6 +16,7 @@ from bastion.adapters.reconnecting_provisioner import ReconnectingProvisioner
 from bastion.core import documents
 from bastion.core.bucket import keys
 from bastion.core.errors import ProvisionerUnavailable
+from bastion.core.model.clusters import cluster_of
 from bastion.core.model.provisioning import Provisioning
 from bastion.ports import Provisioner
 
@@ -48,6 +49,8 @@ class CloudSlices:
 
     def apply_settings(self, settings: Provisioning) -> str:
         """Apply the settings in force; return a message about what cannot be applied, or ""."""
+        if all(map(cluster_of, settings.zones())):
+            return ""  # nothing comes from here
         if self._bucket_is_near and not settings.endpoint:
             return (
                 f"{keys.DAEMON_SETTINGS} names no endpoint. Slices in the cloud cannot reach a bucket on this "

@@ -71,8 +71,9 @@ class KubernetesApi:
         self, path: str, *, label_selector: str = "", field_selector: str = "", limit: int = PAGE_OBJECTS
     ) -> Listing[Json]:
         """Return all objects of a collection, read in pages of `limit`."""
-        selectors = {"label_selector": label_selector, "field_selector": field_selector}
-        return self.list_each(path, lambda item: item, **selectors, limit=limit)
+        return self.list_each(
+            path, lambda item: item, label_selector=label_selector, field_selector=field_selector, limit=limit
+        )
 
     def list_each(
         self,

@@ -40,8 +40,7 @@ class Session:
 
         self.server = str(configuration.host).rstrip("/")
         self._configuration = configuration
-        self._client = ApiClient(configuration=configuration)
-        self.pool = self._client.rest_client.pool_manager
+        self.pool = ApiClient(configuration=configuration).rest_client.pool_manager
         self._cluster = cluster
         self._plugin_calls = _plugin_calls(cluster, plugin) if plugin else None
         self._renewing = threading.Lock()
@@ -58,7 +57,7 @@ class Session:
 
     def close(self) -> None:
         """Close idle connections; requests in flight go on."""
-        self._client.close()
+        self.pool.clear()
 
     def _authorization(self) -> str:
         setting = self._configuration.auth_settings().get("BearerToken")

@@ -130,6 +130,11 @@ class ListWatch(Generic[T]):
         """Wait for the first list; returns whether there was one."""
         return self._synced.wait(seconds)
 
+    def confirmed_since(self, instant: float) -> bool:
+        """Whether the API server has shown after that instant of the monotonic clock what it has."""
+        with self._lock:
+            return self._confirmed_at is not None and self._confirmed_at > instant
+
     def snapshot(self) -> Mapping[str, T]:
         """Return the objects by name: a copy.
 

@@ -7,8 +7,9 @@ gone before the cluster has shown that it is the one of the settings.
 
 from __future__ import annotations
 
+import contextlib
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -19,7 +20,13 @@ from bastion.adapters.kubernetes.list_watch import ListWatch, Pace
 from bastion.adapters.kubernetes.refused_pods import RefusedPods
 from bastion.adapters.kubernetes.seen import SeenJob, SeenJobSet, SeenPod
 from bastion.adapters.kubernetes.state import Parts, gang_status, name_of
-from bastion.core.errors import ProvisionerError, ProvisionerRefused
+from bastion.core.errors import (
+    CredentialsRefused,
+    MissingPermission,
+    ProvisionerError,
+    ProvisionerRefused,
+    ProvisionerUnavailable,
+)
 from bastion.core.model.clusters import ClusterSettings
 from bastion.core.model.gangs import GangRef, GangRequest, GangStatus
 from bastion.ports import Clock
@@ -74,6 +81,7 @@ class KubernetesProvisioner:
         self._refused_pods = RefusedPods(self._api, settings.namespace, clock)
         self._pulling: dict[str, float] = {}  # since when a pod, by uid, has waited for its image
         self._started = False
+        self._doubted_at: float | None = None  # when a request got no answer
         self._lock = threading.Lock()
 
     def close(self) -> None:
@@ -83,8 +91,9 @@ class KubernetesProvisioner:
 
     def create(self, request: GangRequest) -> None:
         document = manifest.jobset(request, self._settings, bastion=self._bastion, startup_script=self._startup_script)
-        self._identity.check()
-        self._api.create(terms.collection("jobsets", self._settings.namespace), document)
+        with self._asking():
+            self._identity.check()
+            self._api.create(terms.collection("jobsets", self._settings.namespace), document)
 
     def failure(self, ref: GangRef) -> Exception | None:  # noqa: ARG002 - the port's
         """See the port. What fails here leaves a JobSet behind, whose status tells why."""
@@ -92,14 +101,16 @@ class KubernetesProvisioner:
 
     def get(self, ref: GangRef) -> GangStatus | None:
         """See the port: three requests, and one more before something counts as gone."""
-        found = self._look_up(ref)
-        if found is None:
-            self._identity.check()
+        with self._asking():
+            found = self._look_up(ref)
+            if found is None:
+                self._identity.check()
         return found
 
     def list(self, zone: str = "") -> Sequence[GangStatus]:
         """See the port: no request, but for a gang whose pods cannot be created."""
         self._start()
+        self._require_answers()
         gangs: dict[str, _Found] = {}
         # Pods first: a part that appears meanwhile has its JobSet in the later snapshot.
         for pod in self._pods.snapshot().values():
@@ -113,6 +124,10 @@ class KubernetesProvisioner:
 
     def delete(self, ref: GangRef) -> None:
         """See the port. Raises ProvisionerRefused for a JobSet without our label."""
+        with self._asking():
+            self._delete(ref)
+
+    def _delete(self, ref: GangRef) -> None:
         path = f"{terms.collection('jobsets', self._settings.namespace)}/{ref.name}"
         item = self._api.get(path)
         if item is None:
@@ -126,6 +141,34 @@ class KubernetesProvisioner:
         if not item["metadata"].get("deletionTimestamp"):
             self._identity.check()
             self._api.delete(path, propagation="Foreground", uid=item["metadata"].get("uid"))
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Make requests, unless the last one got no answer: a cluster that hangs costs the daemon one wait."""
+        self._require_answers()
+        try:
+            yield
+        except (MissingPermission, CredentialsRefused):
+            raise
+        except ProvisionerUnavailable:
+            with self._lock:
+                self._doubted_at = self._clock.monotonic()
+            raise
+
+    def _require_answers(self) -> None:
+        """Raise ProvisionerUnavailable while the watches, which wait in their own threads, bring no news either."""
+        with self._lock:
+            doubted_at = self._doubted_at
+        if doubted_at is None:
+            return
+        caches = (self._jobsets, self._jobs, self._pods)
+        if not all(cache.confirmed_since(doubted_at) for cache in caches):
+            age = self._clock.monotonic() - doubted_at
+            raise ProvisionerUnavailable(
+                f"the API server of cluster {self._settings.name} has not answered for {age:.0f} s; waiting for it"
+            )
+        with self._lock:
+            self._doubted_at = None
 
     def _delete_rest(self, ref: GangRef) -> None:
         """Delete Jobs and pods that someone's deletion left without a JobSet."""

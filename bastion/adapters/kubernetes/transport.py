@@ -143,7 +143,7 @@ class Transport:
             while True:
                 left = deadline - self._clock.monotonic()
                 if left <= 0:
-                    raise ProvisionerUnavailable(self._late(operation))
+                    raise NoAnswer(self._late(operation))
                 _limit(response, left)
                 part = response.read1(_CHUNK_BYTES)
                 if not part:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from bastion.core import limits
 from bastion.core.bucket import bundles, keys
 from bastion.core.bucket.protocol import AgentArguments, HostPhase, Order, OrderAction
-from bastion.core.model.gangs import GangRef, GangRequest, GangState, Place
+from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangState, Place
 from bastion.core.model.job_record import Attempt, Cause, Ending, JobRecord
 from bastion.core.model.job_spec import JobSpec
 from bastion.core.model.world import Installation, RunView
@@ -111,6 +111,7 @@ class RunPlan:
         raw_log = ""
         if self.on_bastion:
             raw_log = keys.cleanup_log(self.spec.name) if self.cleanup else keys.log(self.spec.name)
+        place = self.attempt.place or Place()
         arguments = AgentArguments(
             root=self.settings.root,
             bastion=self.settings.bastion,
@@ -128,8 +129,11 @@ class RunPlan:
             interpreter=self.settings.interpreter,
             agent=self.attempt.agent,
             power_off_seconds=0.0 if self.on_bastion else self.settings.budgets.power_off_seconds,
+            # Nothing else holds the pods of a gang together, or ends them.
+            gather_hosts=place.pod is not None,
+            leave_when_done=place.pod is not None,
+            shutdown_seconds=_shutdown_seconds(place),
         )
-        place = self.attempt.place or Place()
         if instance_type and not place.runtime_version:
             place = replace(place, runtime_version=instance_type.runtime_version)
         return CreateGang(
@@ -147,6 +151,15 @@ class RunPlan:
                 agent_arguments=arguments.to_bytes().decode(),
             ),
         )
+
+
+def _shutdown_seconds(place: Place) -> float:
+    """Return what a pod's command has to save when Kubernetes ends it; the rest is for its log and report."""
+    if place.pod is None:
+        return 0.0
+    spot = place.model is CapacityModel.SPOT
+    grace = place.pod.spot_grace_seconds if spot else place.pod.grace_seconds
+    return max(1.0, grace - limits.POD_REPORT_SECONDS)
 
 
 def plan_attempt(record: JobRecord, attempt: Attempt, settings: Installation) -> RunPlan:

@@ -17,6 +17,7 @@ from bastion.adapters.kubernetes import credentials
 from bastion.adapters.kubernetes.credentials import open_session
 from bastion.core.errors import CredentialsRefused, ProvisionerUnavailable
 from bastion.core.model.clusters import ClusterSettings
+from bastion.emulators.kubernetes.apiserver.faults import Fault
 from tests.support.cluster_api import PODS, Cluster, pod, running
 from tests.support.waiting import until
 
@@ -176,3 +177,34 @@ def test_a_revoked_token_is_replaced_without_an_error(
     api = cluster.api(kubeconfig=settings.kubeconfig, server="", token_file="", ca_file="")
     api.create(PODS, pod("a"))
     assert plugin.starts == 2
+
+
+def test_a_plugin_that_fails_is_not_started_for_each_request(cluster: Cluster, tmp_path: Path, plugin: _Plugin) -> None:
+    plugin.write("exit 1")
+    settings = _settings(tmp_path, plugin)
+    api = cluster.api(kubeconfig=settings.kubeconfig, server="", token_file="", ca_file="")
+    for _ in range(3):
+        with pytest.raises(ProvisionerUnavailable, match="gave no credentials"):
+            api.list(PODS)
+    assert plugin.starts == 1
+
+
+def test_a_certificate_file_of_the_library_that_was_swept_is_written_again(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("bastion.adapters.kubernetes.transport._RELOAD_SECONDS", 0.0)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    kubeconfig = cluster.server.state_dir / "kubeconfig"
+    api = cluster.api(kubeconfig=str(kubeconfig), server="", token_file="", ca_file="")
+    assert api.list(PODS).items == []
+    swept = list((tmp_path / "temporary").iterdir())
+    assert len(swept) == 1
+    swept[0].unlink()
+    cluster.faults = [("POST", Fault(cut_reply=True))]
+    # The open connection is lost with this, and a new one needs the file.
+    with pytest.raises(ProvisionerUnavailable):
+        api.create(PODS, pod("a"))
+    with pytest.raises(ProvisionerUnavailable, match="cannot be reached"):
+        api.list(PODS)
+    assert len(api.list(PODS).items) == 1

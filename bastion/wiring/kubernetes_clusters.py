@@ -1,0 +1,91 @@
+"""The Kubernetes clusters of the operator settings; loads the `kubernetes` package for the first of them only.
+
+Invariant: a cluster's identity and namespace stay while the daemon runs. In another one the present gangs would not be
+found, and their jobs would be started twice. Its address and credentials may change.
+"""
+
+from __future__ import annotations
+
+import importlib.resources
+import threading
+from collections.abc import Callable
+from typing import Protocol
+
+from bastion.core.bucket import keys
+from bastion.core.errors import ProvisionerUnavailable, Refused
+from bastion.core.model.clusters import ClusterSettings
+from bastion.core.model.provisioning import Provisioning
+from bastion.ports import Clock, Provisioner
+
+
+class ClusterProvisioner(Provisioner, Protocol):
+    def close(self) -> None: ...
+
+
+class KubernetesClusters:
+    """Applies settings, and makes a provisioner for each cluster when it is first asked for.
+
+    Args:
+        connect: Makes a provisioner; see `connector`.
+    """
+
+    def __init__(self, connect: Callable[[ClusterSettings], ClusterProvisioner]) -> None:
+        self._connect = connect
+        self._settings: dict[str, ClusterSettings] = {}
+        self._made: dict[str, tuple[ClusterSettings, ClusterProvisioner]] = {}
+        self._lock = threading.Lock()
+
+    def apply_settings(self, settings: Provisioning) -> str:
+        """Apply the settings in force; return a message about what cannot be applied, or ""."""
+        problems = []
+        with self._lock:
+            for name, wanted in settings.clusters.items():
+                present = self._settings.setdefault(name, wanted)
+                if (wanted.uid, wanted.namespace) != (present.uid, present.namespace):
+                    problems.append(
+                        f"cluster {name} is still the one with the uid {present.uid} and the namespace "
+                        f"{present.namespace}; give another cluster another name, or restart the daemon when no slice "
+                        f"is left in k8s:{name}"
+                    )
+                else:
+                    # A cluster that was removed from the settings may still have gangs.
+                    self._settings[name] = wanted
+        return "; ".join(problems)
+
+    def provisioner(self, name: str) -> Provisioner:
+        """Return a cluster's provisioner. Raises ProvisionerUnavailable if the settings never named it."""
+        with self._lock:
+            settings = self._settings.get(name)
+            if settings is None:
+                raise ProvisionerUnavailable(
+                    f"{keys.DAEMON_SETTINGS} has no cluster {name}, where jobs may have slices; "
+                    f"add [clusters.{name}] again"
+                )
+            made = self._made.get(name)
+            if made is not None and made[0] == settings:
+                return made[1]
+            if made is not None:
+                made[1].close()
+            provisioner = self._connect(settings)
+            self._made[name] = (settings, provisioner)
+            return provisioner
+
+
+def connector(bastion: str, clock: Clock) -> Callable[[ClusterSettings], ClusterProvisioner]:
+    """Return the function that connects to a cluster.
+
+    Args:
+        bastion: The value of the label that marks objects as this bastion's.
+    """
+    startup_script = importlib.resources.files("bastion.agent").joinpath("startup.sh").read_text("utf-8")
+
+    def connect(settings: ClusterSettings) -> ClusterProvisioner:
+        try:
+            from bastion.adapters.kubernetes.provisioner import KubernetesProvisioner
+        except ModuleNotFoundError as error:
+            raise Refused(
+                f"the Python package {error.name} is missing, which clusters need; install bastion[kubernetes]"
+            ) from error
+        return KubernetesProvisioner(settings, bastion=bastion, startup_script=startup_script, clock=clock)
+
+    return connect
