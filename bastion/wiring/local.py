@@ -4,6 +4,7 @@ Everything is below one home folder:
 
     buckets/permanent/local-bastion/   the bastion's ROOT, quota file included
     emulator/                          the Cloud TPU emulator's state and its VMs
+    emulator-kubernetes/               the same of an emulated Kubernetes cluster, if the user wants one
     hosts/                             jobs without a slice, one folder each
     agent/                             the agent that slices run, as last packed
     run/                               pid files and output of the daemon, the emulator and the storage endpoint
@@ -23,7 +24,6 @@ import hashlib
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -34,8 +34,12 @@ from bastion.core.bucket import keys
 from bastion.core.errors import BastionError, NotFound, PreconditionFailed
 from bastion.emulators.gcs.address import StorageAddress
 from bastion.emulators.gcs.address import locate as locate_storage
+from bastion.emulators.kubernetes.address import KubernetesAddress
+from bastion.emulators.kubernetes.address import locate as locate_kubernetes
 from bastion.emulators.tpu.address import EmulatorAddress, locate
 from bastion.processes import ProcessId, end_marked, marked
+from bastion.wiring import local_kubernetes
+from bastion.wiring.detached import detach
 from bastion.wiring.roots import Root, local_root, open_root, storage_emulator
 
 IDLE_EXIT_SECONDS = 3600.0
@@ -64,6 +68,10 @@ class LocalHome:
     @property
     def emulator_dir(self) -> Path:
         return self.path / "emulator"
+
+    @property
+    def kubernetes_dir(self) -> Path:
+        return self.path / "emulator-kubernetes"
 
     @property
     def buckets_dir(self) -> Path:
@@ -98,6 +106,7 @@ class LocalStatus:
     root: str
     daemon: ProcessId | None
     emulator: EmulatorAddress | None
+    kubernetes: KubernetesAddress | None
     storage: StorageAddress | None
     processes: int
 
@@ -151,6 +160,7 @@ def status(home: LocalHome) -> LocalStatus:
         root=home.root.url,
         daemon=_daemon(home),
         emulator=locate(home.emulator_dir),
+        kubernetes=locate_kubernetes(home.kubernetes_dir),
         storage=locate_storage(home.buckets_dir),
         processes=len(marked(HOME_MARKER, home.marker)),
     )
@@ -173,6 +183,8 @@ def up(home: LocalHome, *, user: str, say: Callable[[str], None]) -> Root:
         with _exclusive(home):
             storage = _begin_storage(home)
             _write_starter_quota(home, user)
+            if local_kubernetes.is_set_up(home.kubernetes_dir):
+                _begin_kubernetes(home, storage, say)
             daemon = _daemon(home)
             # A running one renews its lease constantly, but writes its status only when there is news.
             signs = [keys.STATUS, keys.LEASE]
@@ -203,6 +215,7 @@ def down(home: LocalHome, *, say: Callable[[str], None]) -> None:
             daemon.signal(signal.SIGTERM)
             _await_end(daemon)
         stop_emulator(home.emulator_dir)
+        stop_kubernetes(home.kubernetes_dir)
         stop_storage(home.buckets_dir)
         if not end_marked(HOME_MARKER, home.marker, grace_seconds=5.0):
             left = ", ".join(str(process.pid) for process in marked(HOME_MARKER, home.marker))
@@ -225,13 +238,25 @@ def stop_storage(buckets_dir: Path) -> None:
         _await_end(address.process)
 
 
+def stop_kubernetes(state_dir: Path) -> None:
+    """End the emulated cluster of a state folder with all its pods."""
+    local_kubernetes.stop(state_dir, _await_end)
+
+
+def _begin_kubernetes(home: LocalHome, storage: ProcessId | None, say: Callable[[str], None]) -> None:
+    """Start the cluster unless it runs, and send jobs there. Its pods need the storage endpoint's address."""
+    environment = {**os.environ, **_await_storage(home, storage, say), HOME_MARKER: home.marker}
+    address = local_kubernetes.ensure_running(home.kubernetes_dir, home.run_dir / "kubernetes.log", environment)
+    local_kubernetes.write_settings(open_root(home.root.url), home.kubernetes_dir, address)
+
+
 def _begin_storage(home: LocalHome) -> ProcessId | None:
     """Start the storage endpoint unless it runs, or the user has chosen another; do not wait for it."""
     if storage_emulator() or locate_storage(home.buckets_dir) is not None:
         return None
     environment = {**os.environ, HOME_MARKER: home.marker}
     command = [sys.executable, "-m", "bastion.emulators.gcs", f"--dir={home.buckets_dir}"]
-    return _detach(command, home.run_dir / "storage.log", environment)
+    return detach(command, home.run_dir / "storage.log", environment)
 
 
 def _await_storage(home: LocalHome, starting: ProcessId | None, say: Callable[[str], None]) -> dict[str, str]:
@@ -255,9 +280,7 @@ def start_emulator(state_dir: Path, log: Path) -> EmulatorAddress | None:
     state_dir.mkdir(parents=True, exist_ok=True)
     state_dir.chmod(0o700)
     log.parent.mkdir(parents=True, exist_ok=True)
-    process = _detach(
-        [sys.executable, "-m", "bastion.emulators.tpu", f"--state-dir={state_dir}"], log, dict(os.environ)
-    )
+    process = detach([sys.executable, "-m", "bastion.emulators.tpu", f"--state-dir={state_dir}"], log, dict(os.environ))
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
         address = locate(state_dir)
@@ -275,7 +298,7 @@ def _start_daemon(home: LocalHome, storage: Mapping[str, str]) -> ProcessId:
         f"--idle_exit_seconds={IDLE_EXIT_SECONDS:.0f}", "--stop_emulator_when_idle",
     ]  # fmt: skip
     environment = {**os.environ, **storage, "BASTION_HOME": str(home.path), HOME_MARKER: home.marker}
-    process = _detach(command, home.run_dir / "daemon.log", environment)
+    process = detach(command, home.run_dir / "daemon.log", environment)
     if process is None:
         raise LocalBastionError(f"the daemon ended at once:\n{_tail(home.run_dir / 'daemon.log')}")
     try:
@@ -285,21 +308,6 @@ def _start_daemon(home: LocalHome, storage: Mapping[str, str]) -> ProcessId:
         process.signal(signal.SIGKILL)
         raise
     return process
-
-
-def _detach(command: list[str], log: Path, environment: dict[str, str]) -> ProcessId | None:
-    """Start a process that outlives this one, with its output in a file."""
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            env=environment,
-            cwd="/",
-        )
-    return ProcessId.of(process.pid)
 
 
 def _daemon(home: LocalHome) -> ProcessId | None:

@@ -40,6 +40,10 @@ _INSTALL = {
 }
 
 
+class NoAnswer(ProvisionerUnavailable):
+    """There was no answer, or none in time."""
+
+
 class NoSuchObject(ProvisionerUnavailable):
     """404: the API server says that the named object does not exist."""
 

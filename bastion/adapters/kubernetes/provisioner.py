@@ -15,14 +15,13 @@ from typing import Any, TypeVar
 
 from bastion.adapters.kubernetes import failures, manifest, seen, terms
 from bastion.adapters.kubernetes.api import KubernetesApi, Listing
+from bastion.adapters.kubernetes.api_errors import NoAnswer
 from bastion.adapters.kubernetes.cluster_identity import ClusterIdentity
 from bastion.adapters.kubernetes.list_watch import ListWatch, Pace
 from bastion.adapters.kubernetes.refused_pods import RefusedPods
 from bastion.adapters.kubernetes.seen import SeenJob, SeenJobSet, SeenPod
 from bastion.adapters.kubernetes.state import Parts, gang_status, name_of
 from bastion.core.errors import (
-    CredentialsRefused,
-    MissingPermission,
     ProvisionerError,
     ProvisionerRefused,
     ProvisionerUnavailable,
@@ -148,9 +147,7 @@ class KubernetesProvisioner:
         self._require_answers()
         try:
             yield
-        except (MissingPermission, CredentialsRefused):
-            raise
-        except ProvisionerUnavailable:
+        except NoAnswer:
             with self._lock:
                 self._doubted_at = self._clock.monotonic()
             raise

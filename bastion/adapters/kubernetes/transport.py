@@ -16,7 +16,7 @@ from urllib.parse import urlencode
 import urllib3
 from urllib3.exceptions import HTTPError, ProtocolError, ReadTimeoutError, SSLError, TimeoutError
 
-from bastion.adapters.kubernetes.api_errors import explain
+from bastion.adapters.kubernetes.api_errors import NoAnswer, explain
 from bastion.adapters.kubernetes.credentials import Session
 from bastion.adapters.kubernetes.operations import Operation
 from bastion.core.errors import ProvisionerUnavailable
@@ -199,9 +199,7 @@ class Transport:
         if isinstance(error, SSLError):
             # Certificates from a kubeconfig lie in temporary files, which may be swept.
             self._stale = True
-        return ProvisionerUnavailable(
-            _words(error, operation, session.server if session else "", self._late(operation))
-        )
+        return NoAnswer(_words(error, operation, session.server if session else "", self._late(operation)))
 
     def _late(self, operation: Operation) -> str:
         return f"{operation}: the API server did not answer within {self._request_seconds:.0f} s; it is tried again"

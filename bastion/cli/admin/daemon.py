@@ -23,7 +23,7 @@ from bastion.cli.output import plain
 from bastion.cli.target import resolve
 from bastion.cli.user_config import bastion_home
 from bastion.wiring.daemon import SLICES, build_daemon
-from bastion.wiring.local import LocalHome, stop_emulator, stop_storage
+from bastion.wiring.local import LocalHome, stop_emulator, stop_kubernetes, stop_storage
 from bastion.wiring.roots import parse_root
 
 # Time for the present tick to end after a signal; with an unresponsive bucket it would take minutes. Exiting earlier is
@@ -129,6 +129,7 @@ def _run(call: Invocation) -> int:
     daemon.run(lambda: bool(stopping))
     if not stopping and call.flags.stop_emulator_when_idle:
         stop_emulator(home.emulator_dir)
+        stop_kubernetes(home.kubernetes_dir)
         stop_storage(home.buckets_dir)
     _notify("ended" + (f" by signal {stopping[0]}" if stopping else ""))
     return 0

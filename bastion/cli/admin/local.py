@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from absl import flags
+
 from bastion.cli.command import Command, Invocation
 from bastion.cli.output import emit_json, say
 from bastion.cli.user import default_user
 from bastion.cli.user_config import bastion_home
+from bastion.core.errors import Refused
+from bastion.emulators.kubernetes.controllers.nodes import Pool
+from bastion.wiring import local_kubernetes
 from bastion.wiring.local import LocalHome, down, status, up
+from bastion.wiring.local_kubernetes import DEFAULT_POOLS
 from bastion.wiring.roots import Root
 
 
@@ -17,7 +23,30 @@ def ensure_up(notify: Callable[[str], None]) -> Root:
     return up(LocalHome(bastion_home()), user=default_user(), say=notify)
 
 
-def _up(_: Invocation) -> int:
+def _define_up(values: flags.FlagValues) -> None:
+    flags.DEFINE_bool(
+        "kubernetes",
+        False,
+        "Also have an emulated Kubernetes cluster, from now on; jobs of its types run there.",
+        flag_values=values,
+    )
+    flags.DEFINE_multi_string(
+        "pool",
+        [],
+        f"Node pools of the cluster, as for `bastion emulator kubernetes` (default: {' '.join(DEFAULT_POOLS)}); "
+        "repeatable.",
+        flag_values=values,
+    )
+
+
+def _up(call: Invocation) -> int:
+    home = LocalHome(bastion_home())
+    if call.flags.pool and not call.flags.kubernetes:
+        raise Refused("--pool is for the cluster that --kubernetes adds; add --kubernetes")
+    if call.flags.kubernetes:
+        for pool in call.flags.pool:
+            Pool.parse(pool)
+        local_kubernetes.set_up(home.kubernetes_dir, call.flags.pool)
     root = ensure_up(say)
     say(f"the local bastion is up; its bucket is {root.url}")
     return 0
@@ -43,6 +72,8 @@ def _status(call: Invocation) -> int:
             "daemon_pid": found.daemon.pid if found.daemon else None,
             "emulator": found.emulator.endpoint if found.emulator else None,
             "emulator_pid": found.emulator.process.pid if found.emulator else None,
+            "kubernetes": found.kubernetes.server if found.kubernetes else None,
+            "kubernetes_pid": found.kubernetes.process.pid if found.kubernetes else None,
             "storage": found.storage.url if found.storage else None,
             "storage_pid": found.storage.process.pid if found.storage else None,
         }
@@ -54,6 +85,8 @@ def _status(call: Invocation) -> int:
             f"process {found.emulator.process.pid} at {found.emulator.endpoint}" if found.emulator else "not running"
         )
         print(f"emulator  {where}")
+        if found.kubernetes is not None:
+            print(f"cluster   process {found.kubernetes.process.pid} at {found.kubernetes.server}")
         where = f"process {found.storage.process.pid} at {found.storage.url}" if found.storage else "not running"
         print(f"storage   {where}")
     return 0 if found.up else 1
@@ -63,9 +96,12 @@ _ABOUT = "All local files are in $BASTION_HOME (default: bastion in the XDG data
 
 UP = Command(
     summary="Starts the bastion on this machine if it is not running, and waits until it is ready.",
-    usage="",
-    details=f"`launch` and `submit` do this by themselves. It stops after an hour without jobs. {_ABOUT}",
-    examples=("bastion local up",),
+    usage="[--kubernetes [--pool=INSTANCE_TYPE=COUNT ...]]",
+    details=f"""`launch` and `submit` do this by themselves. It stops after an hour without jobs. With --kubernetes it has
+        an emulated cluster, too: config/daemon.toml, if there is none yet, sends the types of its node pools there, and
+        the others to the emulated Cloud TPU. {_ABOUT}""",
+    examples=("bastion local up", "bastion local up --kubernetes --pool=v4-8=4 --pool=v5litepod-16=2"),
+    define=_define_up,
     takes_target=False,
     run=_up,
 )
