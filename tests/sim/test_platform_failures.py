@@ -95,6 +95,30 @@ def test_reports_of_all_hosts_precede_the_platforms_word() -> None:
     assert result(cluster)["outcome"] == "succeeded"
 
 
+def test_a_gang_that_ended_itself_after_every_last_report_was_not_lost() -> None:
+    """Pods end once nothing can follow: the failure of one host stays the user's, though the others are gone."""
+    cluster = running()
+    cluster.hosts.scripts["job"] = lambda host, elapsed: 7 if host == 1 else None
+    cluster.hosts.step(cluster.slices.live_slices())
+    cluster.step()
+    cluster.hosts.step(cluster.slices.live_slices())
+    cluster.slices.put_into(cluster.slices.created[-1].ref.name, GangState.LOST)
+    end = result(cluster)
+    assert (end["outcome"], end["exit_code"], end["failed_worker"]) == ("failed", 7, 1)
+    assert end["message"] == "worker 1 exited with code 7"
+
+
+def test_hosts_whose_setup_failed_may_end_their_pods_at_once() -> None:
+    cluster = running()
+    for host in range(4):
+        cluster.hosts.errors["job", host] = host_errors.SETUP_FAILED
+    cluster.hosts.step(cluster.slices.live_slices())
+    cluster.slices.put_into(cluster.slices.created[-1].ref.name, GangState.LOST)
+    end = result(cluster)
+    assert (end["outcome"], len(end["attempts"])) == ("failed", 1)
+    assert host_errors.SETUP_FAILED in end["message"]
+
+
 def test_an_evicted_gang_is_queued_again_and_costs_no_budget() -> None:
     cluster = running()
     for number in range(2, limits.INFRASTRUCTURE_ATTEMPTS_MAX + 3):

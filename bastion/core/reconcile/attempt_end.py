@@ -135,6 +135,8 @@ def _lost_host(plan: RunPlan, view: RunView, now: float, *, told_to_stop: bool) 
             if report.error == host_errors.HOST_SHUT_DOWN and view.gang and view.gang.state is GangState.LOST:
                 text += f"; {plan.ref.name} was lost: {view.gang.message or view.gang.state.value}"
             return _ending(plan, Cause.INFRASTRUCTURE, text, now, failed_worker=report.host)
+    if plan.attempt.restart is None and len(view.reports) == plan.hosts and _all_final(view):
+        return None  # the rest of the gang, which may have ended itself, matters no more
     lost = _lost_gang(plan, view, now)
     if lost is not None:
         return lost
