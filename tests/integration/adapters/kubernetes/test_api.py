@@ -179,7 +179,18 @@ def test_a_watch_gives_events_and_ends_when_the_server_ends_it(cluster: Cluster)
     api.create(PODS, pod("b", managed="other"))
     seen = [(event["type"], event["object"]["metadata"].get("name")) for event in watch]
     assert [event for event in seen if event[0] != "BOOKMARK"] == [("ADDED", "a")]
-    assert "BOOKMARK" in dict(seen)
+
+
+def test_an_idle_watch_gives_bookmarks(tmp_path: Path) -> None:
+    with running(tmp_path, bookmark_seconds=0.1) as cluster:
+        api = cluster.api()
+        watch = api.watch(PODS, resource_version=api.list(PODS).resource_version, label_selector=SELECTOR)
+        created = api.create(PODS, pod("b", managed="other"))
+        version = created["metadata"]["resourceVersion"]
+        assert any(
+            event["type"] == "BOOKMARK" and event["object"]["metadata"]["resourceVersion"] == version for event in watch
+        )
+        watch.close()
 
 
 def test_the_cluster_is_known_by_the_uid_of_its_first_namespace(cluster: Cluster) -> None:

@@ -83,6 +83,10 @@ class _Watched:
     def __exit__(self, *_: object) -> None:
         self.cache.close()
 
+    def is_watching(self) -> None:
+        """Wait until the server has accepted a watch, which its `cut_watches` then reaches."""
+        until(lambda: self.cache._watch is not None, SECONDS)
+
     def sees(self, *names: str) -> None:
         until(lambda: sorted(self.cache.snapshot()) == sorted(names), SECONDS)
 
@@ -108,7 +112,7 @@ def test_a_cut_watch_goes_on_and_sees_what_happened_meanwhile(cluster: Cluster) 
     api.create(PODS, pod("a"))
     with _Watched(cluster) as watched:
         watched.sees("a")
-        until(cluster.watches, SECONDS)
+        watched.is_watching()
         cluster.server.cut_watches()
         api.create(PODS, pod("b"))
         watched.sees("a", "b")
@@ -122,7 +126,7 @@ def test_after_410_one_list_shows_what_is_gone(cluster: Cluster) -> None:
         api.create(PODS, pod(name))
     with _Watched(cluster) as watched:
         watched.sees("a", "b")
-        until(cluster.watches, SECONDS)
+        watched.is_watching()
         cluster.requests.clear()
         # Nothing of it can be seen through the watch: it is refused until the history is gone.
         refusals = [("watch=1", Fault(refuse=503))] * 1000
@@ -162,6 +166,7 @@ def test_a_server_that_falls_silent_makes_the_snapshot_refuse(cluster: Cluster) 
         until(lambda: len(cluster.watches()) >= 4, SECONDS)
         watched.cache.snapshot()
         cluster.faults = [("watch=1", Fault(refuse=503))] * 1000
+        watched.is_watching()
         cluster.server.cut_watches()
 
         def refused() -> bool:
@@ -178,6 +183,7 @@ def test_a_server_that_falls_silent_makes_the_snapshot_refuse(cluster: Cluster) 
 
 def test_a_token_that_expires_under_a_watch_is_said_in_the_snapshot(cluster: Cluster) -> None:
     with _Watched(cluster, Pace(stale=0.3, backoff=0.02, backoff_max=0.1)) as watched:
+        watched.is_watching()
         token = Path(cluster.settings().token_file)
         token.write_text("expired")
         cluster.server.cut_watches()
@@ -196,8 +202,8 @@ def test_a_token_that_expires_under_a_watch_is_said_in_the_snapshot(cluster: Clu
 
 def test_closing_ends_the_thread_while_it_waits_for_events(cluster: Cluster) -> None:
     before = set(threading.enumerate())
-    with _Watched(cluster):
-        until(cluster.watches, SECONDS)
+    with _Watched(cluster) as watched:
+        watched.is_watching()
     assert [thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("watch-")] == []
 
 
@@ -249,7 +255,7 @@ def test_a_thousand_pods_cost_two_pages_and_one_watch(cluster: Cluster) -> None:
     cluster.requests.clear()
     with _Watched(cluster) as watched:
         assert len(watched.cache.snapshot()) == 1000
-        until(cluster.watches, SECONDS)
+        watched.is_watching()
         assert (len(cluster.lists()), len(cluster.watches()), len(cluster.requests)) == (2, 1, 3)
         cluster.server.cut_watches()
         until(lambda: len(cluster.watches()) == 2, SECONDS)

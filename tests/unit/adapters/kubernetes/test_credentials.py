@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -171,3 +172,8 @@ def test_outside_a_cluster_something_must_be_named(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     words = _refusal(ClusterSettings(name="west"), account=tmp_path / "empty", environ=POD)
     assert "token file does not exist" in words
+
+
+def test_a_missing_client_library_is_said_with_the_command_that_installs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "kubernetes.client", None)
+    assert "pip install 'bastion[kubernetes]'" in _refusal(ClusterSettings(name="west", server=SERVER))
