@@ -107,6 +107,18 @@ def test_kubectl_creates_gets_labels_and_deletes(kubectl: Kubectl) -> None:
     assert "NotFound" in kubectl("get", "jobset", "b-kubectl-1").stderr
 
 
+def test_kubectl_shows_what_people_look_for(kubectl: Kubectl) -> None:
+    document = {"apiVersion": "v1", "kind": "Pod", **pod("shown")}
+    assert kubectl("create", "-f", "-", document=document).returncode == 0
+    wide = kubectl("get", "pods", "shown", "-o", "wide").stdout.splitlines()
+    assert wide[0].split() == ["NAME", "READY", "STATUS", "RESTARTS", "AGE", "IP", "NODE", "NOMINATED", "NODE"]
+    assert wide[1].split()[:4] == ["shown", "0/1", "Pending", "0"]
+    assert wide[1].split()[5:] == ["<none>", "<none>", "<none>"]
+    seen = kubectl("get", "pods", "shown", "-w", "--request-timeout=1s").stdout.splitlines()
+    assert seen[1].split()[:4] == ["shown", "0/1", "Pending", "0"]
+    assert kubectl("get", "namespaces").stdout.splitlines()[1].split()[:2] == ["default", "Active"]
+
+
 def test_kubectl_checks_fields_on_the_server(kubectl: Kubectl) -> None:
     wrong = job_set("b-kubectl-2")
     wrong["spec"]["nothing"] = 1
