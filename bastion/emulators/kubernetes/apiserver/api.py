@@ -26,6 +26,13 @@ from bastion.net.http1 import BadRequest, Disconnect, Headers, Request, Response
 _JSON_HEADERS = (("Content-Type", "application/json"), ("Cache-Control", "no-cache, private"))
 
 
+# kubernetes pkg/registry/batch/job/storage/storage.go
+_ORPHANS = (
+    "child pods are preserved by default when jobs are deleted; set propagationPolicy=Background to remove them or set"
+    " propagationPolicy=Orphan to suppress this warning"
+)
+
+
 class Api:
     """The handler of all requests.
 
@@ -156,8 +163,11 @@ class Api:
         with self._store.lock:
             stored = reading.get(self._store, route, Query())
             last, gone = deletion.delete(self._store, stored, options)
+        warnings = []
+        if route.resource.orphans and options.propagation is None and options.orphan_dependents is None:
+            warnings = [_ORPHANS]
         if not gone:
-            return _object(202 if options.orphan_dependents is False else 200, last)
+            return _object(202 if options.orphan_dependents is False else 200, last, warnings)
         if route.resource.returns_deleted:
             return _object(200, last)
         details = {"name": route.name, "group": route.resource.group, "kind": route.resource.plural}

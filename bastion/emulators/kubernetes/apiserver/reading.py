@@ -154,7 +154,11 @@ def _version(query: Query, *, listing: bool = False) -> int:
     if not (text.isascii() and text.isdigit()):
         # apiserver pkg/storage/api_object_versioner.go, ParseResourceVersion.
         wrong = f'strconv.ParseUint: parsing "{text}": invalid syntax'
-        raise bad_request(f"invalid resource version: {wrong}") if listing else internal(wrong)
+        raise (
+            bad_request(f"invalid resource version: {wrong}")
+            if listing
+            else internal(f'resourceVersion: Invalid value: "{text}": {wrong}')
+        )
     return int(text)
 
 

@@ -21,7 +21,7 @@ from bastion.net.http1 import Disconnect
 _DEFAULT_SECONDS = 1800.0
 # How often an idle watch asks whether the client is still there.
 _PEER_CHECK_SECONDS = 1.0
-# The last bookmark comes this long before the watch's end.
+# The last bookmark comes this long before the end of a watch that lasts longer.
 _LAST_BOOKMARK_SECONDS = 2.0
 
 _INITIAL_EVENTS_END = {"k8s.io/initial-events-end": "true"}
@@ -90,11 +90,12 @@ class Watch:
         """When to send bookmarks; without them, at the end of time."""
         if self.bookmark_seconds:
             due = start + self.bookmark_seconds
-            last = max(start, end - _LAST_BOOKMARK_SECONDS)
+            last = end - _LAST_BOOKMARK_SECONDS
             while due < last:
                 yield due
                 due += self.bookmark_seconds
-            yield last
+            if last > start:
+                yield last
         while True:
             yield float("inf")
 
