@@ -38,7 +38,10 @@ class Runner:
         self._context = ssl.create_default_context(cafile=target.ca_file)
 
     def run(self, scenario: Scenario) -> dict[str, dict[str, Any]]:
-        """The answers by the steps' names. Raises AssertionError if an answer does not end, or lacks what a later step needs."""
+        """The answers by the steps' names.
+
+        Raises AssertionError if an answer does not end, or lacks what a later step needs.
+        """
         variables = {"ns": f"corpus-{scenario.name}"}
         self._make_namespace(variables["ns"])
         answers = {}
