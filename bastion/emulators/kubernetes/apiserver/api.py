@@ -65,7 +65,7 @@ class Api:
     def _answer(self, request: Request) -> Response:
         self._authenticate(request)
         path, query = request.path, Query.parse(request.query)
-        if request.method in ("GET", "HEAD") and (found := discovery.answer(path, request.headers.get("accept"))):
+        if request.method in ("GET", "HEAD") and (found := discovery.answer(path)):
             if isinstance(found, bytes):
                 return _text(200, found)
             return _json(200, found)

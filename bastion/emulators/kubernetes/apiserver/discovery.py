@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bastion.emulators.kubernetes.apiserver import openapi
 from bastion.emulators.kubernetes.apiserver.resources import ALL, Resource, group_versions
 
 Object = dict[str, Any]
@@ -15,9 +16,8 @@ VERSION = ("1", "36", "v1.36.4")
 _HEALTH = ("/healthz", "/livez", "/readyz")
 
 
-def answer(path: str, accept: str) -> Object | bytes | None:
+def answer(path: str) -> Object | bytes | None:
     """The document of a path; None if it is no discovery path."""
-    del accept
     parts = path.strip("/").split("/")
     match parts:
         case ["version"]:
@@ -33,6 +33,8 @@ def answer(path: str, accept: str) -> Object | bytes | None:
             return _resource_list("", "v1")
         case ["apis", group, found] if (group, found) in group_versions():
             return _resource_list(group, found)
+        case ["openapi", *_]:
+            return openapi.answer(path.rstrip("/"))
         case [_] if path in _HEALTH:
             return b"ok"
         case _:
