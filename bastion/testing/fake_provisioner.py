@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from bastion.core.errors import GangExists, ProvisionerUnavailable, Stockout
-from bastion.core.model.gangs import GangRef, GangRequest, GangState, GangStatus
+from bastion.core.model.gangs import GangFailure, GangRef, GangRequest, GangState, GangStatus
 from bastion.ports import Clock
 
 
@@ -18,7 +18,8 @@ class _Gang:
     state: GangState = GangState.CREATING
     message: str = ""
     waiting: str = ""
-    failure: tuple[str, str] | None = None
+    failure: GangFailure | None = None
+    partial: bool = False
     pinned: bool = False
     lost: set[int] = field(default_factory=set)
     delete_at: float | None = None
@@ -36,7 +37,8 @@ class _Gang:
             token=self.request.token,
             state=GangState.LOST if self.lost and self.state is not GangState.DELETING else self.state,
             waiting=self.waiting if self.state is GangState.WAITING else "",
-            failure=self.failure if self.state is GangState.FAILED else None,
+            partial=self.partial and self.state is GangState.WAITING,
+            failure=self.failure if self.state in (GangState.FAILED, GangState.LOST) else None,
             message=self.message,
             nodes=nodes,
         )
@@ -181,12 +183,24 @@ class FakeProvisioner:
         return sorted(self._vanished)
 
     def put_into(
-        self, name: str, state: GangState, *, waiting: str = "", failure: tuple[str, str] | None = None
+        self,
+        name: str,
+        state: GangState,
+        *,
+        waiting: str = "",
+        failure: GangFailure | None = None,
+        partial: bool = False,
     ) -> None:
         """Put the gang into a state until it is deleted."""
         with self._lock:
             gang = self._gangs[name]
-            gang.state, gang.waiting, gang.failure, gang.pinned = state, waiting, failure, True
+            gang.state, gang.waiting, gang.failure, gang.partial = state, waiting, failure, partial
+            gang.pinned = True
+
+    def replace_token(self, name: str, token: str) -> None:
+        with self._lock:
+            gang = self._gangs[name]
+            gang.request = replace(gang.request, token=token)
 
     def move(self, name: str, zone: str) -> None:
         with self._lock:

@@ -196,7 +196,7 @@ def test_the_instance_types_show_hosts_and_quota(run) -> None:
     assert line.split()[6:] == ["us-central2-b"]
 
 
-@pytest.mark.parametrize("family", ["tpu7x", "v7x", "h100", "a100-40gb"])
+@pytest.mark.parametrize("family", ["h100", "a100-40gb", "gb200"])
 def test_the_families_that_are_known_and_not_served_say_so(run, family: str) -> None:
     shown = run("instance-types", family, code=0)
     assert all(line.endswith("known, not served") for line in shown.out.splitlines()[1:])

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from bastion.core.bucket import keys
-from bastion.core.model.gangs import GangRef, GangRequest, GangState
+from bastion.core.model.gangs import GangFailure, GangRef, GangRequest, GangState
 
 RUN = "bbbbbbbbbb-2"
 GANG = keys.gang(RUN)
@@ -22,7 +22,7 @@ def slices(bastion, monkeypatch: pytest.MonkeyPatch) -> None:
             ref=GangRef(name=GANG), bastion="b", run=RUN, token="t", accelerator_type="v4-8", agent_arguments="{}"
         )
     )
-    bastion.slices.put_into(GANG, GangState.FAILED, failure=("capacity", "no more"))
+    bastion.slices.put_into(GANG, GangState.FAILED, failure=GangFailure(cause="capacity", message="no more"))
     bastion.submit("job", instance_type="tpu-v4-8")
     for _ in range(3):
         bastion.step()

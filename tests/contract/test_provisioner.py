@@ -23,7 +23,16 @@ from bastion.adapters.bastion_host import BastionHostProvisioner
 from bastion.adapters.tpu.provisioner import CloudTpuProvisioner, CloudTpuSettings
 from bastion.core.bucket.protocol import AgentArguments
 from bastion.core.errors import GangExists, ProvisionerRefused
-from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangState, GangStatus, Place, failure_of
+from bastion.core.model.gangs import (
+    CapacityModel,
+    GangFailure,
+    GangRef,
+    GangRequest,
+    GangState,
+    GangStatus,
+    Place,
+    failure_of,
+)
 from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 from bastion.ports import Provisioner
 from bastion.testing.fake_provisioner import FakeProvisioner
@@ -305,8 +314,8 @@ def test_deleting_one_node_leaves_the_others(zone: Zone, ask) -> None:
     assert _is(zone, client, SECOND, GangState.READY).run == "aaaaaaaaaa-2"
 
 
-def _failure(client: Provisioner, ref: GangRef) -> tuple[str, str] | None:
-    """Why a gang was not created, wherever that is told: cause and words."""
+def _failure(client: Provisioner, ref: GangRef) -> GangFailure | None:
+    """Why a gang was not created, wherever that is told."""
     status = client.get(ref)
     if status is not None:
         return status.failure if status.state is GangState.FAILED else None
@@ -322,9 +331,9 @@ def test_a_creation_without_capacity_is_told_until_it_is_tried_again(zone: Zone,
     client.create(ask())
     _eventually(lambda: _failure(client, FIRST) is not None, zone.wait)
     for _ in range(2):
-        cause, words = _failure(client, FIRST) or ("", "")
-        assert cause == "capacity"
-        assert "no more capacity" in words
+        failure = _failure(client, FIRST)
+        assert failure is not None and failure.cause == "capacity"
+        assert "no more capacity" in failure.message
     assert _failure(client, SECOND) is None
     client.delete(FIRST)
     _gone(zone, client, FIRST)
@@ -340,7 +349,7 @@ def test_a_client_that_did_not_create_a_node_learns_of_its_failure_too(zone: Zon
     first = zone.open()
     first.create(ask())
     _eventually(lambda: _failure(first, FIRST) is not None, zone.wait)
-    assert (_failure(zone.open(), FIRST) or ("", ""))[0] == "capacity"
+    assert (failure := _failure(zone.open(), FIRST)) is not None and failure.cause == "capacity"
 
 
 def test_a_node_that_was_taken_away_is_lost_until_it_is_deleted(zone: Zone, ask) -> None:
@@ -413,7 +422,7 @@ def test_a_gang_without_capacity_for_all_of_it_is_told_as_failed_until_it_is_del
     client.create(ask(num_slices=3))
 
     _eventually(lambda: _failure(client, GANG) is not None, gangs.wait)
-    assert (_failure(client, GANG) or ("", ""))[0] == "capacity"
+    assert (failure := _failure(client, GANG)) is not None and failure.cause == "capacity"
     client.delete(GANG)
     _gone(gangs, client, GANG)
     client.create(ask(num_slices=3))

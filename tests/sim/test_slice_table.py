@@ -8,7 +8,7 @@ import pytest
 
 from bastion.core.bucket import keys
 from bastion.core.errors import ProvisionerUnavailable
-from bastion.core.model.gangs import GangRequest, GangState, GangStatus
+from bastion.core.model.gangs import GangFailure, GangRequest, GangState, GangStatus
 from bastion.core.model.job_record import JobRecord
 from bastion.core.reconcile import gang_table
 from bastion.core.reconcile.gang_table import Action, Phase, Seen
@@ -78,7 +78,8 @@ class Scene:
 
             slices.list = silent  # type: ignore[method-assign]
         else:
-            failure = ("capacity", "no more capacity") if seen is Seen.FAILED else None
+            no_capacity = GangFailure(cause="capacity", message="no more capacity")
+            failure = no_capacity if seen is Seen.FAILED else None
             slices.put_into(name, GangState(seen.value), waiting="ACCEPTED", failure=failure)
 
     # -- what can be seen of what was done ----------------------------------------------------------------------

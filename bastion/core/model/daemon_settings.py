@@ -10,24 +10,32 @@ import difflib
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import tomli
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import ValidationError
 
 from bastion.core import limits
 from bastion.core.errors import InvalidDocument
 from bastion.core.model import instance_types
 from bastion.core.model.budgets import Budgets
+from bastion.core.model.clusters import ClusterSettings, cluster_of
 from bastion.core.model.gangs import CapacityModel
-from bastion.core.model.provisioning import Provisioning, ResourceTypeSettings, Tier
+from bastion.core.model.pods import PodSettings, Toleration, Volume
+from bastion.core.model.provisioning import Provisioning, ResourceTypeSettings, Tier, why_not_in
+from bastion.core.model.settings_tables import (
+    BudgetsTable,
+    ClusterTable,
+    GraceTable,
+    PodTable,
+    ResourceTypeTable,
+    SettingsFile,
+    Table,
+    TierTable,
+    TolerationTable,
+    VolumeTable,
+)
 from quota.lines import Lines
-
-_DAY = 86400.0
-_Text = Annotated[str, StringConstraints(max_length=512)]
-_Zone = Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
-_Zones = Annotated[list[_Zone], Field(min_length=1, max_length=32)]
-_Seconds = Annotated[float, Field(ge=0, le=7 * _DAY, allow_inf_nan=False)]
 
 # The command that finds a key's value, by the last part of the key. `{project}` is the file's own, if present.
 FINDERS = {
@@ -40,55 +48,13 @@ FINDERS = {
     "tiers": "bastion quota show",
     "model": "gcloud alpha compute tpus reservations list --project={project} --zone={zone}",
     "reservation": "gcloud alpha compute tpus reservations list --project={project} --zone={zone}",
+    "uid": "kubectl get namespace kube-system -o yaml",
+    "context": "kubectl config get-contexts",
 }
 
 
 # Python reads such a number but cannot format it in a message.
 _LONG_NUMBER = re.compile(r"0[xob][0-9A-Fa-f_]{1000}")
-
-
-class _Table(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
-
-
-class _ResourceType(_Table):
-    zones: _Zones | None = None
-    network: _Text | None = None
-    subnetwork: _Text | None = None
-    external_ips: bool | None = None
-    service_account: _Text | None = None
-    runtime_version: _Text | None = None
-
-
-class _Tier(_Table):
-    model: Literal["reserved", "on-demand", "spot"]
-    reservation: _Text | dict[str, _Text] = ""
-    zones: _Zones | dict[str, _Zones] = Field(default_factory=dict)
-
-
-class _Grace(_Table):
-    eviction_seconds: _Seconds = limits.EVICTION_GRACE_SECONDS
-    failure_seconds: _Seconds = limits.FAILURE_GRACE_SECONDS
-
-
-class _Budgets(_Table):
-    infrastructure_attempts: Annotated[int, Field(ge=1, le=1000)] = limits.INFRASTRUCTURE_ATTEMPTS_MAX
-    zone_wait_seconds: Annotated[_Seconds, Field(gt=0)] = limits.ZONE_WAIT_SECONDS
-    provision_seconds: Annotated[_Seconds, Field(gt=0)] = limits.PROVISION_TIMEOUT_SECONDS
-    power_off_hours: Annotated[float, Field(ge=0, le=8784, allow_inf_nan=False)] = limits.POWER_OFF_SECONDS / 3600
-
-
-class _File(_Table):
-    version: Literal[1] = 1
-    project: Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9.:-]{0,99}$")]
-    endpoint: Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9.-]+:[0-9]{1,5})?$")] = ""
-    token_file: _Text = ""
-    defaults: _ResourceType = _ResourceType()
-    types: dict[str, _ResourceType] = Field(default_factory=dict)
-    tiers: Annotated[list[_Tier], Field(min_length=1, max_length=16)]
-    grace: _Grace = _Grace()
-    budgets: _Budgets = _Budgets()
-    record_ticks: Annotated[int, Field(ge=0, le=limits.RECORDED_TICKS_MAX)] = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,15 +112,19 @@ class _Reader:
         self._lines = lines
         self.problems: list[SettingsProblem] = []
 
-    def file(self) -> _File | None:
+    def file(self) -> SettingsFile | None:
+        self._project()
         try:
-            file = _File.model_validate(self._document)
+            file = SettingsFile.model_validate(self._document)
         except ValidationError as error:
             for detail in error.errors():
                 self._add_form(detail["type"], detail["loc"], detail["msg"])
             file = None
         self._resource_types()
         self._reservations()
+        self._clusters()
+        if file is not None and not self.problems:
+            self._places(file)
         return file
 
     def _problem(self, message: str, *path: str | int, find: str = "") -> None:
@@ -209,6 +179,9 @@ class _Reader:
             wanted = [("defaults", defaults)]  # every type is provisioned, with at least these
         for key in ("zones", "service_account"):
             for name, table in wanted:
+                zones = _texts(table.get("zones")) or _texts(defaults.get("zones"))
+                if key == "service_account" and zones and all(map(cluster_of, zones)):
+                    continue  # a cluster's pods have its own
                 if key not in table and key not in defaults and (key, name) != ("zones", "defaults"):
                     self._problem(f"{name}.{key} is missing", *name.split("."), find=key)
 
@@ -230,6 +203,49 @@ class _Reader:
                         self._problem(
                             f"tiers[{number}].{key}.{resource_type} is not a served resource type", "tiers", number
                         )
+
+    def _clusters(self) -> None:
+        """Report places in unknown clusters."""
+        clusters = self._document.get("clusters")
+        known = list(clusters) if isinstance(clusters, dict) else []
+        zones = [(zone, (*path, "zones")) for path, table in self._tables_of_zones() for zone in _texts(table)]
+        for zone, path in zones:
+            name = cluster_of(zone)
+            if name and name not in known:
+                near = difflib.get_close_matches(name, known, n=1)
+                hint = f"did you mean k8s:{near[0]}?" if near else f"add a table [clusters.{name}]"
+                self._problem(f"{_shown(path)} names {zone}, but there is no cluster {name}; {hint}", *path)
+        for name in known:
+            table = clusters[name] if isinstance(clusters, dict) else None
+            if isinstance(table, dict) and table.get("server") and table.get("kubeconfig"):
+                text = f"clusters.{name} has both server and kubeconfig; remove one of them"
+                self._problem(text, "clusters", name, "server")
+
+    def _project(self) -> None:
+        zones = [zone for _, table in self._tables_of_zones() for zone in _texts(table)]
+        if "project" not in self._document and not (zones and all(map(cluster_of, zones))):
+            self._problem("project is missing", "project", find="project")
+
+    def _tables_of_zones(self) -> Iterator[tuple[tuple[str | int, ...], object]]:
+        for name, table in self._tables():
+            yield ("types", name) if name else ("defaults",), table.get("zones")
+        tiers = self._document.get("tiers")
+        for number, tier in enumerate(tiers if isinstance(tiers, list) else ()):
+            zones = tier.get("zones") if isinstance(tier, dict) else None
+            for each in zones.values() if isinstance(zones, dict) else [zones]:
+                yield ("tiers", number), each
+
+    def _places(self, file: SettingsFile) -> None:
+        """Report types in places that do not offer them, and volumes without a source."""
+        for resource_type, table in file.types.items():
+            for zone in table.zones or ():
+                reason = why_not_in(zone, resource_type)
+                if reason:
+                    self._problem(f"types.{resource_type}.zones: {reason}", "types", resource_type, "zones")
+            for number, volume in enumerate(table.pod.volumes or () if table.pod is not None else ()):
+                if bool(volume.claim) is bool(volume.bucket):
+                    path = ("types", resource_type, "pod", "volumes", number)
+                    self._problem(f"{_shown(path)} must have either claim or bucket", *path)
 
 
 _PROBLEMS_MAX = 100
@@ -258,25 +274,32 @@ def _shown(path: tuple[str | int, ...]) -> str:
 
 
 def _known_keys(path: tuple[str | int, ...]) -> list[str]:
-    tables: dict[str, type[_Table]] = {
-        "defaults": _ResourceType,
-        "types": _ResourceType,
-        "tiers": _Tier,
-        "grace": _Grace,
-        "budgets": _Budgets,
+    tables: dict[str, type[Table]] = {
+        "clusters": ClusterTable,
+        "defaults": ResourceTypeTable,
+        "types": ResourceTypeTable,
+        "tiers": TierTable,
+        "grace": GraceTable,
+        "budgets": BudgetsTable,
     }
-    table = tables.get(str(path[0]), _File) if len(path) > 1 else _File
+    table = tables.get(str(path[0]), SettingsFile) if len(path) > 1 else SettingsFile
+    if "pod" in path[:-1]:
+        table = VolumeTable if "volumes" in path else TolerationTable if "tolerations" in path else PodTable
     return list(table.model_fields)
 
 
 def known_keys() -> list[str]:
     """Every key, for the reference: `defaults.zones`, `tiers.model`, ..."""
     return [
-        *(name for name in _File.model_fields),
-        *(f"defaults.{name}" for name in _ResourceType.model_fields),
-        *(f"tiers.{name}" for name in _Tier.model_fields),
-        *(f"grace.{name}" for name in _Grace.model_fields),
-        *(f"budgets.{name}" for name in _Budgets.model_fields),
+        *(name for name in SettingsFile.model_fields),
+        *(f"clusters.{name}" for name in ClusterTable.model_fields),
+        *(f"defaults.{name}" for name in ResourceTypeTable.model_fields),
+        *(f"pod.{name}" for name in PodTable.model_fields),
+        *(f"pod.volumes.{name}" for name in VolumeTable.model_fields),
+        *(f"pod.tolerations.{name}" for name in TolerationTable.model_fields),
+        *(f"tiers.{name}" for name in TierTable.model_fields),
+        *(f"grace.{name}" for name in GraceTable.model_fields),
+        *(f"budgets.{name}" for name in BudgetsTable.model_fields),
     ]
 
 
@@ -284,15 +307,16 @@ def _texts(value: object) -> list[str]:
     return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []
 
 
-def _provisioning(file: _File) -> Provisioning:
+def _provisioning(file: SettingsFile) -> Provisioning:
     resource_types = {}
     for resource_type in instance_types.served_types():
-        own = file.types.get(resource_type, _ResourceType())
-        zones = own.zones or file.defaults.zones
+        own = file.types.get(resource_type, ResourceTypeTable())
+        zones = [zone for zone in own.zones or file.defaults.zones or () if not why_not_in(zone, resource_type)]
         if not zones:
             continue
         given = {**file.defaults.model_dump(exclude_none=True), **own.model_dump(exclude_none=True)}
-        resource_types[resource_type] = ResourceTypeSettings(**{**given, "zones": tuple(zones)})
+        pod = _pod(file.defaults.pod, own.pod)
+        resource_types[resource_type] = ResourceTypeSettings(**{**given, "zones": tuple(zones), "pod": pod})
     tiers = tuple(
         Tier(
             model=CapacityModel(tier.model),
@@ -307,6 +331,7 @@ def _provisioning(file: _File) -> Provisioning:
         project=file.project,
         endpoint=file.endpoint,
         token_file=file.token_file,
+        clusters={name: ClusterSettings(name=name, **table.model_dump()) for name, table in file.clusters.items()},
         resource_types=resource_types,
         tiers=tiers,
         budgets=Budgets(
@@ -322,7 +347,23 @@ def _provisioning(file: _File) -> Provisioning:
     )
 
 
-def _warnings(file: _File, resource_types: Mapping[str, ResourceTypeSettings]) -> Iterator[str]:
+def _pod(*tables: PodTable | None) -> PodSettings:
+    """Return the settings of these tables; later ones win."""
+    given: dict[str, Any] = {}
+    for table in tables:
+        if table is not None:
+            given |= {name: value for name, value in table if value is not None}
+    return PodSettings(
+        **{
+            **given,
+            "tolerations": tuple(Toleration(**each.model_dump()) for each in given.get("tolerations", ())),
+            "volumes": tuple(Volume(**each.model_dump()) for each in given.get("volumes", ())),
+            "image_pull_secrets": tuple(given.get("image_pull_secrets", ())),
+        }
+    )
+
+
+def _warnings(file: SettingsFile, resource_types: Mapping[str, ResourceTypeSettings]) -> Iterator[str]:
     """Values that contradict the table of instance types; the table may be outdated."""
     if file.endpoint:
         yield f"slices come from {file.endpoint}, not from the cloud"
@@ -335,6 +376,8 @@ def _warnings(file: _File, resource_types: Mapping[str, ResourceTypeSettings]) -
     for resource_type, settings in resource_types.items():
         own = resource_type in file.types
         for zone in settings.zones:
+            if cluster_of(zone):
+                continue
             if own and zone not in offered[resource_type]:
                 where = " ".join(sorted(offered[resource_type]))
                 yield f"{resource_type} was not offered in {zone} when this version was made, but in {where}"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from bastion.core.errors import ProvisionerRefused, Stockout
+from bastion.core.model.pods import PodSettings
 
 
 class GangState(str, Enum):
@@ -26,6 +27,7 @@ class CapacityModel(str, Enum):
     ON_DEMAND = "on-demand"
     SPOT = "spot"
     RESERVED = "reserved"
+    FLEX_START = "flex-start"  # queued for a limited time; Kubernetes only
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +44,7 @@ class Place:
     external_ips: bool = True
     service_account: str = ""  # e-mail address of the hosts' identity; empty for the project's default
     runtime_version: str = ""  # software version of the nodes; empty for the instance type's own
+    pod: PodSettings | None = None  # of its pods, if it is in a Kubernetes cluster
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,7 +71,24 @@ class GangRequest:
     accelerator_type: str  # of each slice, `v4-32`; empty for the bastion's own host
     place: Place = field(default_factory=Place)  # its zone is the ref's; its runtime version is not empty for slices
     valid_until_seconds: float | None = None  # how long the request may wait for capacity; None: no limit
+    image: str = ""  # of its containers, on Kubernetes
+    user_labels: Mapping[str, str] = field(default_factory=dict)  # the job's own labels, put on what is created
     agent_arguments: str  # JSON for the agents of all hosts (`bastion.core.bucket.protocol.AgentArguments`)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangFailure:
+    """Why a gang never became whole, or was lost, in the platform's words.
+
+    `cause` is the value of a `bastion.core.model.job_record.Cause`: capacity, refused or infrastructure. Of a lost gang
+    also `evicted` (the platform needs its machines), or `failed` (the job's own doing): then `host` and `exit_code`
+    say which host of the job ended how.
+    """
+
+    cause: str
+    message: str
+    host: int | None = None
+    exit_code: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,18 +101,22 @@ class GangStatus:
     state: GangState
     waiting: str = ""  # if it waits: the API's state name, such as `WAITING_FOR_RESOURCES`
     # If it is `FAILED`: the cause (a `bastion.core.model.job_record.Cause` value) and the API's message.
-    failure: tuple[str, str] | None = None
+    waiting_message: str = ""  # if it waits: the platform's explanation, for people; may change at any time
+    partial: bool = False  # if it waits: some of its hosts already have their machines, and hold them
+    # If it is `FAILED`, why; if it is `LOST`, why if the platform says so.
+    failure: GangFailure | None = None
     message: str = ""  # for people: health, or why it was lost
     # State of each existing node by name (`GangRef.node`); empty if the gang is one piece.
     nodes: Mapping[str, GangState] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
 
 
-def failure_of(error: Exception) -> tuple[str, str]:
+def failure_of(error: Exception) -> GangFailure:
     match error:
         case Stockout():
-            return "capacity", str(error)
+            cause = "capacity"
         case ProvisionerRefused():
-            return "refused", str(error)
+            cause = "refused"
         case _:
-            return "infrastructure", str(error)
+            cause = "infrastructure"
+    return GangFailure(cause=cause, message=str(error))

@@ -89,6 +89,7 @@ class Ending(_Part):
     exit_code: int | None = None
     failed_worker: int | None = None
     provisional: bool = False  # the class of a failure is not settled: some hosts have not sent their last report
+    gang_failed: bool = False  # the platform reported the command's failure, and the gang ended with it
 
 
 class Waiting(_Part):
@@ -97,6 +98,7 @@ class Waiting(_Part):
     state: str
     zone: str
     since: Instant
+    partial_since: Instant | None = None  # since when some of its hosts hold machines while others wait
 
 
 class PastTry(_Part):

@@ -49,6 +49,17 @@ def _check_proxy(text: str) -> str:
     return text
 
 
+def _check_image(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}", text):
+        raise ValueError("must be a container image such as us-docker.pkg.dev/my-project/images/train:v1")
+    return text
+
+
+# As labels of Kubernetes objects, without a prefix.
+_LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")]
+_LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")]
+
+
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="allow")
 
@@ -68,6 +79,7 @@ class _Metadata(_Model):
     job_id: str | None = None
     version: int | None = Field(default=None, ge=0, le=2**53)
     scaling_specs: list[_ScalingSpec] | None = Field(default=None, max_length=16)
+    labels: dict[_LabelKey, _LabelValue] | None = Field(default=None, max_length=limits.LABELS_MAX)
 
 
 class _Runner(_Model):
@@ -81,6 +93,7 @@ class _Runner(_Model):
     output_sync: Literal["each", "worker0"] | None = None
     max_wait_seconds: int | None = Field(default=None, ge=1, le=limits.EXPECTED_DURATION_MAX_SECONDS)
     proxy: Annotated[str, AfterValidator(_check_proxy)] | None = None
+    image: Annotated[str, AfterValidator(_check_image)] | None = None
 
 
 class _Spec(_Model):
@@ -104,6 +117,7 @@ class Runner:
         setup: Command line to run once on each node before the command; None: the default one, empty: none.
         output_dir: Folder below the working directory whose content is stored; empty: none.
         proxy: What the encrypting storage proxy encrypts (`encryption.key_mapping`); empty: no proxy.
+        image: Container image that the command runs in, on Kubernetes only; empty: the operator's, or none needed.
     """
 
     instance_type: instance_types.InstanceType
@@ -113,6 +127,7 @@ class Runner:
     # The stored content that a host begins with: "each" its own, "worker0" that of host 0.
     output_sync: Literal["each", "worker0"] = "each"
     max_wait_seconds: int | None = None  # total time that the job may wait for capacity; None: no limit
+    has_image: bool = False
     packed: PackedDocument = field(repr=False)
 
     @property
@@ -130,6 +145,10 @@ class Runner:
     @property
     def proxy(self) -> str:
         return self._text("proxy") or ""
+
+    @property
+    def image(self) -> str:
+        return self._text("image") or "" if self.has_image else ""
 
     def _text(self, name: str) -> str | None:
         text: str | None = self.packed.unpack()["runner"].get(name)
@@ -174,6 +193,11 @@ class JobSpec:
     @property
     def code_asset_path(self) -> str | None:
         return self.document.get("code_asset_path") or None
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """The user's own, for filters and for the objects that run the job."""
+        return self.document["metadata"].get("labels") or {}
 
     @property
     def creation_time(self) -> str:
@@ -233,6 +257,7 @@ def _runner(model: _Spec, resources: Mapping[str, int], packed: PackedDocument) 
         max_tries=model.runner.max_tries or 1,
         output_sync=model.runner.output_sync or "each",
         max_wait_seconds=model.runner.max_wait_seconds,
+        has_image=bool(model.runner.image),
         packed=packed,
     )
 
@@ -349,6 +374,8 @@ class JobOptions:
     output_sync: str | None = None
     max_wait_seconds: int | None = None
     proxy: str | None = None
+    image: str | None = None
+    labels: Mapping[str, str] | None = None
 
     def runner(self) -> dict[str, Any]:
         """Return the spec's `runner`: the options that it shares with this class, without those that are None."""
@@ -389,6 +416,8 @@ def new(
             "scaling_specs": None,
         },
     }
+    if options.labels:
+        document["metadata"]["labels"] = dict(options.labels)
     if options.instance_type:
         instance_type = instance_types.lookup(options.instance_type)
         document["metadata"]["resources"] = _required_units(instance_type, options.num_replicas)

@@ -13,10 +13,9 @@ from bastion.core import limits
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.bucket.protocol import Claim, Order, Report
 from bastion.core.model.budgets import Budgets
-from bastion.core.model.gangs import GangStatus, Place
-from bastion.core.model.instance_types import InstanceType
+from bastion.core.model.gangs import GangFailure, GangStatus, Place
 from bastion.core.model.job_record import JobRecord
-from bastion.core.model.job_spec import JobSpec
+from bastion.core.model.job_spec import JobSpec, Runner
 from bastion.core.model.provisioning import BUILT_IN, Provisioning
 from quota import Policy
 
@@ -45,7 +44,7 @@ class RunView:
     reported_at: Mapping[int, float] = field(default_factory=dict)
     gang: GangStatus | None = None  # None if no listing or lookup has it
     gang_gone: bool = False  # a lookup says that no part of the gang exists
-    failure: tuple[str, str] | None = None  # why its creation failed: (cause, message)
+    failure: GangFailure | None = None  # why its creation failed, or what the platform says of its loss
     # Time since each host's last heartbeat, by host index, on our own clock.
     silent_seconds: Mapping[int, float] = field(default_factory=dict)
 
@@ -139,11 +138,14 @@ class World:
     listed: Listed = field(default_factory=Listed)
 
 
-def next_place(world: World, instance_type: InstanceType, tier: int | None, zone_turn: int) -> Place | None:
-    """The next place in rotation whose zone answers, for a gang of that type and tier; None if there is none.
+def next_place(world: World, runner: Runner, tier: int | None, zone_turn: int) -> Place | None:
+    """The next place in rotation whose zone answers, for a gang of that tier; None if there is none.
 
     `zone_turn` is `JobRecord.zone_turn`.
     """
-    places = world.provisioning.places(instance_type, tier) if world.provisioning is not None else ()
+    provisioning = world.provisioning
+    places: tuple[Place, ...] = ()
+    if provisioning is not None:
+        places = provisioning.places(runner.instance_type, tier, has_image=runner.has_image)
     begin = zone_turn % len(places) if places else 0
     return next((p for p in (*places[begin:], *places[:begin]) if p.zone not in world.silent_zones), None)

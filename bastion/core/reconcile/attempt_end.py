@@ -67,6 +67,7 @@ def _ending(
     exit_code: int | None = None,
     failed_worker: int | None = None,
     provisional: bool = False,
+    gang_failed: bool = False,
 ) -> Ending:
     return Ending(
         cause=cause,
@@ -76,6 +77,7 @@ def _ending(
         exit_code=exit_code,
         failed_worker=failed_worker,
         provisional=provisional,
+        gang_failed=gang_failed,
     )
 
 
@@ -89,13 +91,27 @@ def _failed(plan: RunPlan, report: Report, now: float, *, provisional: bool) -> 
     return _ending(plan, Cause.FAILED, text, now, exit_code=code, failed_worker=report.host, provisional=provisional)
 
 
+def _told_by_platform(plan: RunPlan, view: RunView, now: float) -> Ending | None:
+    """Return the ending if the platform says that the loss is the job's own doing, or that it took the machines."""
+    failure = view.failure
+    if failure is None or view.gang is None or view.gang.token != plan.attempt.token:
+        return None
+    if failure.cause == Cause.EVICTED.value:
+        return _ending(plan, Cause.EVICTED, f"{plan.ref.name}: {failure.message}", now)
+    if failure.cause != Cause.FAILED.value:
+        return None
+    code = failure.exit_code or EXIT_NO_CODE
+    text = f"worker {failure.host} {failure.message}" if failure.host is not None else failure.message
+    return _ending(plan, Cause.FAILED, text, now, exit_code=code, failed_worker=failure.host, gang_failed=True)
+
+
 def _lost_gang(plan: RunPlan, view: RunView, now: float) -> Ending | None:
-    gang, name = view.gang, plan.ref.name
+    gang, name, failure = view.gang, plan.ref.name, view.failure
     claimed = view.claim is not None and view.claim.token == plan.attempt.token
-    if view.failure is not None and (gang is None or gang.state is GangState.FAILED):
-        cause, message = view.failure
+    if failure is not None and (gang is None or gang.state is GangState.FAILED):
         # A gang that ran was created, whatever the API reports.
-        return _ending(plan, Cause.INFRASTRUCTURE if claimed else Cause(cause), f"{name}: {message}", now)
+        cause = Cause.INFRASTRUCTURE if claimed else Cause(failure.cause)
+        return _ending(plan, cause, f"{name}: {failure.message}", now)
     if plan.foreign_host:
         return None  # another machine cannot see it
     if gang is not None and gang.state in (GangState.LOST, GangState.DELETING, GangState.FAILED):
@@ -107,6 +123,9 @@ def _lost_gang(plan: RunPlan, view: RunView, now: float) -> Ending | None:
 
 def _lost_host(plan: RunPlan, view: RunView, now: float, *, told_to_stop: bool) -> Ending | None:
     """Return the ending if a host reports its own loss or is silent. `told_to_stop`: stopped hosts follow an order."""
+    told = _told_by_platform(plan, view, now)
+    if told is not None:
+        return told  # a host that is taken away knows only that it shuts down
     for report in sorted(view.reports.values(), key=lambda r: (r.ended_at or "~", r.host)):
         if report.error in host_errors.OF_THE_USER:
             continue
@@ -198,7 +217,8 @@ def classify(plan: RunPlan, view: RunView, ending: Ending, now: float) -> Ending
 def _with_failure(lost: Ending, failed: Ending) -> Ending:
     """Return the loss, with the failure that came with it in the message."""
     text = f"{lost.message}; also: {failed.message}"[: limits.MESSAGE_MAX_CHARS]
-    return lost.model_copy(update={"cause": Cause.INFRASTRUCTURE, "message": text})
+    told = lost.gang_failed or lost.cause is Cause.EVICTED
+    return lost.model_copy(update={"cause": lost.cause if told else Cause.INFRASTRUCTURE, "message": text})
 
 
 def _ran_seconds(report: Report) -> float:

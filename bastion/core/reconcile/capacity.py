@@ -16,11 +16,18 @@ def with_wait(attempt: Attempt, view: RunView, now: float) -> Attempt:
     if gang is None or attempt.running_since is not None:
         return attempt
     if gang.state is GangState.WAITING:
-        state = gang.waiting or "WAITING"
-        if attempt.waiting is not None and attempt.waiting.state == state:
+        before = attempt.waiting
+        partial_since = None
+        if gang.partial:
+            partial_since = now if before is None or before.partial_since is None else before.partial_since
+        waiting = Waiting(
+            state=gang.waiting or "WAITING",
+            zone=gang.ref.zone,
+            since=now if before is None else before.since,
+            partial_since=partial_since,
+        )
+        if waiting == before:
             return attempt
-        since = now if attempt.waiting is None else attempt.waiting.since
-        waiting = Waiting(state=state, zone=gang.ref.zone, since=since)
         return attempt.model_copy(update={"waiting": waiting, "up_since": None})
     if attempt.waiting is not None and gang.state in (GangState.CREATING, GangState.READY):
         return attempt.model_copy(update={"waiting": None, "up_since": now})
@@ -79,6 +86,9 @@ def given_up(record: JobRecord, attempt: Attempt, zones: int, budgets: Budgets, 
         text = f"{waiting.state}{_where(waiting)} for {duration(now - waiting.since)}"
     elif zones > 1 and now - waiting.since >= budgets.zone_wait_seconds:
         text = f"{waiting.state}{_where(waiting)} for {duration(now - waiting.since)}; trying another zone"
+    elif waiting.partial_since is not None and now - waiting.partial_since >= budgets.zone_wait_seconds:
+        held = duration(now - waiting.partial_since)
+        text = f"{waiting.state}{_where(waiting)}: only some of its hosts had machines for {held}; giving them back"
     else:
         return None
     return Ending(cause=Cause.CAPACITY, message=text, at=now, grace_seconds=budgets.failure_grace_seconds)

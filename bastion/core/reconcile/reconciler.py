@@ -248,7 +248,7 @@ class _JobReconciler:
         if self.decision is None or self.decision.verdict is not Verdict.START:
             return record
         runner = record.job.runner
-        place = next_place(self.world, runner.instance_type, self.decision.tier, record.zone_turn) if runner else None
+        place = next_place(self.world, runner, self.decision.tier, record.zone_turn) if runner else None
         if runner and place is None:
             return record  # the settings changed, or no zone answers
         if runner and self.world.agent is None:
@@ -291,7 +291,8 @@ class _JobReconciler:
         runner, provisioning = record.job.runner, self.world.provisioning
         if runner is None or provisioning is None:
             return ()
-        return tuple(place.zone for place in provisioning.places(runner.instance_type, attempt.tier))
+        places = provisioning.places(runner.instance_type, attempt.tier, has_image=runner.has_image)
+        return tuple(place.zone for place in places)
 
     def _active(self, record: JobRecord) -> JobRecord:
         attempt = record.attempt
@@ -323,7 +324,7 @@ class _JobReconciler:
     def _ended(self, record: JobRecord, attempt: Attempt, plan: RunPlan) -> JobRecord:
         view, budgets = self.view.attempt, self.settings.budgets
         ending = attempt_end.verdict(plan, view, self.now)
-        if ending is not None and ending.cause is Cause.FAILED and attempt.restart is None:
+        if ending is not None and ending.cause is Cause.FAILED and attempt.restart is None and not ending.gang_failed:
             restarting = tries.begin(plan, view, self.now)
             if restarting is not None:
                 return self._evolve(record, tries.history_text(plan, ending), attempt=restarting)

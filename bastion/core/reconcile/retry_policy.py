@@ -1,6 +1,7 @@
 """Retry policy: what follows the end of an attempt. Each class of failure has its own budget.
 
-* The user's: the job fails with the command's exit code. (Tries come before: `bastion.core.reconcile.tries`.)
+* The user's: the job fails with the command's exit code. (Tries come before: `bastion.core.reconcile.tries`.) If the
+  gang ended with the command, as when it ran out of memory, the next try is another attempt.
 * Infrastructure: another attempt after a doubling pause, up to `Budgets.infrastructure_attempts` times in a row.
 * Capacity: the next zone at once; after the last zone a doubling pause, until `max_wait_seconds` if set.
 * Permanent: the job is refused at once, with the API's message and what to do.
@@ -52,6 +53,10 @@ def after_attempt(record: JobRecord, over: EndedAttempt, now: float, budgets: Bu
     match ending.cause:
         case Cause.SUCCEEDED:
             return _outcome("succeeded", 0, ending)
+        case Cause.FAILED if ending.gang_failed and over.attempt.try_number < _max_tries(record):
+            text = f"try {over.attempt.try_number} of {_max_tries(record)} failed: {ending.message}; queued again"
+            changes = {"failed_tries": over.attempt.try_number, "waited_seconds": waited}
+            return text, {"status": Status.PENDING, **changes}
         case Cause.FAILED | Cause.OVERTIME:
             return _outcome("failed", ending.exit_code or 1, ending)
         case Cause.REFUSED:
@@ -69,6 +74,10 @@ def after_attempt(record: JobRecord, over: EndedAttempt, now: float, budgets: Bu
         case Cause.EVICTED | Cause.CANCELLED:
             text = f"queued again: {ending.cause.value}: {ending.message}"
             return text, {"status": Status.PENDING, "waited_seconds": waited}
+
+
+def _max_tries(record: JobRecord) -> int:
+    return record.job.runner.max_tries if record.job.runner is not None else 1
 
 
 def _lost(record: JobRecord, over: EndedAttempt, now: float, budgets: Budgets) -> tuple[str, dict[str, Any]]:

@@ -141,6 +141,8 @@ class RunPlan:
                 token=self.attempt.token,
                 accelerator_type=instance_type.accelerator_type if instance_type else "",
                 place=place,
+                image=(runner.image if runner else "") or (place.pod.image if place.pod else ""),
+                user_labels=self.spec.labels if runner else {},
                 valid_until_seconds=self.valid_until_seconds,
                 agent_arguments=arguments.to_bytes().decode(),
             ),

@@ -43,12 +43,18 @@ class SchedulingView:
             provisioning: The operator's settings; a job without a place in them is held.
         """
         since = waiting_since or {}
-        everywhere = provisioning is not None and len(provisioning.resource_types) == len(served_types())
+        placed = provisioning.resource_types if provisioning is not None else ()
+        homeless = frozenset(served_types()).difference(placed)
+        if provisioning is not None:
+            homeless |= {each for each in placed if provisioning.needs_image(each)}
         before, self._made = self._made, {}
         jobs = []
         for name in sorted(views):
             view = views[name]
-            hold = "" if everywhere or view.record is None else why_not_placed(provisioning, view.record.job)
+            runner = view.record.job.runner if view.record is not None else None
+            hold = ""
+            if runner is not None and (runner.has_image or runner.instance_type.resource_type in homeless):
+                hold = why_not_placed(provisioning, runner)
             given = view, since.get(name), name in promised, hold
             made = before.get(name)
             if made is None or made[0] is not view or made[1:4] != given[1:]:

@@ -14,7 +14,7 @@ from bastion.core.bucket.protocol import Claim, Order, Report
 from bastion.core.errors import BastionError, InvalidSpec, NotFound, StoreUnavailable
 from bastion.core.model import job_spec
 from bastion.core.model.cancel_request import CancelRequest
-from bastion.core.model.gangs import GangState, GangStatus, failure_of
+from bastion.core.model.gangs import GangFailure, GangState, GangStatus, failure_of
 from bastion.core.model.job_record import Attempt, JobRecord
 from bastion.core.model.lifecycle import Status
 from bastion.core.model.world import NOTHING_SEEN, Installation, JobView, OrphanGang, RunView, UserRequest
@@ -39,7 +39,7 @@ class JobViews:
     """Builds views tick by tick.
 
     Attributes:
-        creation_failures: Creations refused at once, by the gang's name: (cause, message).
+        creation_failures: Creations refused at once, by the gang's name.
         history_done: By uid, number of the last history line that all histories have.
         history_own: The same for the jobs' own histories.
         unshared: By uid, projects whose histories lack lines because the quota file lacks the project.
@@ -63,7 +63,7 @@ class JobViews:
         self._provisioners = provisioners
         self._clock = clock
         self._settings = settings
-        self.creation_failures: dict[str, tuple[str, str]] = {}
+        self.creation_failures: dict[str, GangFailure] = {}
         self.history_done: dict[str, int] = {}
         self.doubts: dict[str, tuple[int, JobRecord]] = {}
         self.history_own: dict[str, int] = {}
@@ -376,7 +376,7 @@ class JobViews:
             reported_at=reported_at,
             gang=gang,
             gang_gone=gang is None and not plan.foreign_host,
-            failure=self._failure(plan, gang) if attempt.ending is None else None,
+            failure=self._failure(plan, gang),
             silent_seconds=self._silent_seconds(plan, reports),
         )
 
@@ -388,7 +388,11 @@ class JobViews:
         self._reports[name] = seen
         return seen[1]
 
-    def _failure(self, plan: RunPlan, gang: GangStatus | None) -> tuple[str, str] | None:
+    def _failure(self, plan: RunPlan, gang: GangStatus | None) -> GangFailure | None:
+        if gang is not None and gang.state is GangState.LOST:
+            return gang.failure
+        if plan.attempt.ending is not None:
+            return None
         if gang is not None and gang.state not in (GangState.CREATING, GangState.FAILED):
             return None
         known = self.creation_failures.get(plan.ref.name) or (gang.failure if gang is not None else None)

@@ -69,9 +69,11 @@ def check_node(new: NewNode, *, hosts_max: int) -> None:
         raise _invalid(f"'{new.location}' is not projects/PROJECT/locations/ZONE")
     if not NODE_ID.fullmatch(new.node_id):
         raise _invalid(f"'{new.node_id}' is not a node id; it must match {NODE_ID.pattern}")
-    if instance_type is None or not instance_type.served:
+    if instance_type is None or not instance_type.on_cloud_tpu:
         valid = ", ".join(
-            instance_type.accelerator_type for instance_type in instance_types.table().values() if instance_type.served
+            instance_type.accelerator_type
+            for instance_type in instance_types.table().values()
+            if instance_type.on_cloud_tpu
         )
         raise _invalid(
             f'CloudTpu received an invalid AcceleratorType "{new.accelerator_type}" for zone "{location["zone"]}". '

@@ -203,6 +203,6 @@ def _accelerator_types(location: str) -> dict[str, tpu_v2.AcceleratorType]:
             name=f"{location}/acceleratorTypes/{offer.accelerator_type}", type_=offer.accelerator_type
         )
         for offer in instance_types.table().values()
-        if offer.served
+        if offer.on_cloud_tpu
     ]
     return {offer.name: offer for offer in accelerator_types}

@@ -25,7 +25,7 @@ from bastion.core.errors import (
     ProvisionerUnavailable,
     Stockout,
 )
-from bastion.core.model.gangs import GangRef, GangState, Place
+from bastion.core.model.gangs import GangFailure, GangRef, GangState, Place
 from bastion.emulators.tpu.records import ApiError
 from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 from tests.support.cloud_tpu_api import (
@@ -300,7 +300,10 @@ def test_a_creation_that_failed_and_left_its_node_is_failed(api: ScriptedApi, sc
     api.lists(nodes=[node(state=1)])
     api.will("GetOperation", operation("op", NAME, code=8))
     (status,) = scripted.list()
-    assert (status.state, status.failure) == (GangState.FAILED, ("capacity", "the words (code 8)"))
+    assert (status.state, status.failure) == (
+        GangState.FAILED,
+        GangFailure(cause="capacity", message="the words (code 8)"),
+    )
     assert isinstance(scripted.failure(REF), Stockout)
 
 

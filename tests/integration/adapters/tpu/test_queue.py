@@ -12,7 +12,7 @@ from google.cloud import tpu_v2
 
 from bastion.adapters.tpu.provisioner import CloudTpuProvisioner
 from bastion.core.errors import GangExists, ProvisionerRefused, ProvisionerUnavailable, Stockout
-from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangState, Place
+from bastion.core.model.gangs import CapacityModel, GangFailure, GangRef, GangRequest, GangState, Place
 from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 from tests.support.cloud_tpu_api import (
     NAME,
@@ -188,7 +188,8 @@ def test_a_gang_is_what_its_queued_resource_and_its_nodes_say_whether_listed_or_
     assert api.calls == []  # nothing but the two listings
     assert (listed.ref, listed.run, listed.token) == (GANG, "aaaaaaaaaa-1", "a-run-token")
     assert (listed.state, listed.waiting) == (means, waiting)
-    assert listed.failure == (("capacity", "no more capacity (code 8)") if state == "FAILED" else None)
+    out_of_capacity = GangFailure(cause="capacity", message="no more capacity (code 8)")
+    assert listed.failure == (out_of_capacity if state == "FAILED" else None)
     assert len(listed.nodes) == len(nodes)
     api.will("GetQueuedResource", resource)
     if means is not GangState.WAITING:
@@ -282,8 +283,9 @@ def test_everything_with_our_label_is_listed_under_a_name_that_deletes_it(
     found = {status.ref.name: status for status in scripted.list()}
     assert sorted(found) == ["failed", "odd-7", "plain", "suspended"]
     assert found["odd-7"].ref.node(0) == "odd-7"
-    cause, words = found["failed"].failure or ("", "")
-    assert (cause, words.partition(";")[0]) == ("refused", "no such network (code 9)")
+    failure = found["failed"].failure
+    assert failure is not None
+    assert (failure.cause, failure.message.partition(";")[0]) == ("refused", "no such network (code 9)")
 
 
 def test_internal_errors_are_stock_outs_up_to_a_number_of_attempts_of_a_job(
@@ -294,7 +296,7 @@ def test_internal_errors_are_stock_outs_up_to_a_number_of_attempts_of_a_job(
         for _ in range(3):  # seen again and again, counted once
             (status,) = scripted.list()
         assert status.failure is not None
-        return status.failure[0]
+        return status.failure.cause
 
     assert [cause(f"b-x-{attempt}") for attempt in range(7)] == ["capacity"] * 5 + ["infrastructure"] * 2
     assert cause("b-y-1") == "capacity"
@@ -407,9 +409,9 @@ def test_a_request_that_waited_long_enough_fails_for_want_of_capacity(emulated) 
     _, client = emulated
     client.create(replace(SPOT, valid_until_seconds=0.05))
     until(lambda: client.list()[0].state is GangState.FAILED)
-    cause, words = client.list()[0].failure
-    assert cause == "capacity"
-    assert "expired" in words
+    failure = client.list()[0].failure
+    assert failure.cause == "capacity"
+    assert "expired" in failure.message
     client.delete(REF)
     until(lambda: client.get(REF) is None)
 

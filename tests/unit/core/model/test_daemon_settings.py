@@ -9,9 +9,11 @@ import pytest
 
 from bastion.core.model import daemon_settings, job_spec
 from bastion.core.model.budgets import Budgets
+from bastion.core.model.clusters import ClusterSettings
 from bastion.core.model.daemon_settings import FINDERS, SettingsError, load
 from bastion.core.model.gangs import CapacityModel, Place
-from bastion.core.model.instance_types import lookup, served_types
+from bastion.core.model.instance_types import cloud_tpu_types, lookup
+from bastion.core.model.pods import PodSettings, Toleration, Volume
 from bastion.core.model.provisioning import BUILT_IN, tiers_without_settings, why_not_placed
 from bastion.core.model.world import Installation, World, next_place
 from quota import load as load_quota
@@ -84,7 +86,7 @@ def test_only_families_with_zones_are_provisioned_and_the_zones_of_all_of_them_a
     everywhere = load(
         b'project = "p"\n[defaults]\nzones = ["a-b1-c"]\nservice_account = ""\n[[tiers]]\nmodel = "spot"\n'
     )
-    assert tuple(everywhere.resource_types) == served_types()
+    assert tuple(everywhere.resource_types) == cloud_tpu_types()
 
 
 def test_what_a_file_does_not_say_are_the_limits() -> None:
@@ -158,7 +160,7 @@ def test_every_required_key_of_an_empty_file_is_told_at_once() -> None:
             "line 4: defaults.netwrok is not a valid key; did you mean net",
         ),
         ("[types.v4]", "[types.v5e]", "types.v5e is not a served resource type; did you mean v5litepod?"),
-        ("[types.v4]", "[types.tpu7x]", "types.tpu7x is not a served resource type; served: v2, v3, v4"),
+        ("[types.v4]", "[types.b200]", "types.b200 is not a served resource type; served: tpu7x, v2, v3, v4"),
         ("[types.v4]", "[tiers]\n[types.v4]", "the file is not valid TOML"),
         ('["us-central2-b"]', '"us-central2-b"', "types.v4.zones is not valid: input should be a valid list"),
         ('["us-central2-b"]', '["US/x"]', "types.v4.zones[0] is not valid"),
@@ -211,17 +213,19 @@ def test_a_zone_in_which_the_type_was_never_offered_is_a_warning() -> None:
     assert load(GOOD.encode()).warnings == ()
 
 
-def spec(instance_type: str) -> job_spec.JobSpec:
-    return new_spec(command="x", instance_type=instance_type)
+def runner(instance_type: str) -> job_spec.Runner:
+    found = new_spec(command="x", instance_type=instance_type).runner
+    assert found is not None
+    return found
 
 
-def test_a_job_is_held_whose_type_has_no_zones_and_one_without_slices_never_is() -> None:
+def test_a_job_is_held_whose_type_has_no_zones() -> None:
     settings = load(GOOD.encode())
-    assert why_not_placed(settings, spec("tpu-v4-16")) == ""
-    assert "has no zones for v6e, only for v4, v5litepod" in why_not_placed(settings, spec("tpu-v6e-8"))
-    assert "no valid settings" in why_not_placed(None, spec("tpu-v4-16"))
-    assert why_not_placed(None, spec("")) == ""
-    assert why_not_placed(BUILT_IN, spec("tpu-v6e-8")) == ""
+    assert why_not_placed(settings, runner("tpu-v4-16")) == ""
+    assert "has no zones for v6e, only for v4, v5litepod" in why_not_placed(settings, runner("tpu-v6e-8"))
+    assert "no valid settings" in why_not_placed(None, runner("tpu-v4-16"))
+    assert why_not_placed(BUILT_IN, runner("tpu-v6e-8")) == ""
+    assert "has no zones for tpu7x" in why_not_placed(BUILT_IN, runner("tpu7x-8"))
 
 
 def test_more_tiers_in_the_quota_file_than_in_the_settings_are_told() -> None:
@@ -254,13 +258,13 @@ def test_each_turn_takes_the_next_zone_and_none_that_is_silent() -> None:
     )
 
     def zone(world: World, turn: int) -> str | None:
-        place = next_place(world, V5E, 2, turn)
+        place = next_place(world, runner("tpu-v5litepod-16"), 2, turn)
         return place.zone if place else None
 
     assert [zone(world, turn) for turn in range(3)] == ["us-west4-a", "us-central1-a", "us-west4-a"]
     assert [zone(quiet, turn) for turn in range(3)] == ["us-central1-a"] * 3
-    assert next_place(quiet, V4, 0, 0) is None
-    assert next_place(World(jobs={}, settings=world.settings, provisioning=None), V4, 0, 0) is None
+    assert next_place(quiet, runner("tpu-v4-16"), 0, 0) is None
+    assert next_place(World(jobs={}, settings=world.settings, provisioning=None), runner("tpu-v4-16"), 0, 0) is None
 
 
 def test_the_reference_has_every_key_every_finder_and_an_example_that_is_valid() -> None:
@@ -271,3 +275,94 @@ def test_the_reference_has_every_key_every_finder_and_an_example_that_is_valid()
     examples = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     assert [load(example.encode()).project for example in examples] == ["my-project"] * 2
     assert load(examples[0].encode()).warnings == ()
+
+
+CLUSTERS = """
+[clusters.training]
+provider = "gke"
+server = "https://10.0.0.2"
+uid = "5f0c0000-0000-0000-0000-000000000000"
+namespace = "training"
+service_account = "bastion-worker"
+
+[defaults.pod]
+cpu = "100"
+image = "registry.example/train:v1"
+
+[types.v5p]
+zones = ["k8s:training"]
+
+[types.v5p.pod]
+memory = "300Gi"
+resources = { "vpc.amazonaws.com/efa" = "4" }
+tolerations = [{ key = "team", operator = "Equal", value = "a" }]
+volumes = [{ path = "/data", claim = "data" }, { path = "/models", bucket = "models", read_only = true }]
+
+[[tiers]]
+model = "flex-start"
+"""
+IN_BOTH = CLUSTERS.replace('["k8s:training"]', '["us-east5-a", "k8s:training"]\nservice_account = "a"')
+
+
+def test_a_bastion_with_clusters_alone_needs_no_project_and_a_type_has_its_pods_settings() -> None:
+    settings = load(CLUSTERS.encode())
+    assert settings.clusters["training"] == ClusterSettings(
+        name="training",
+        provider="gke",
+        server="https://10.0.0.2",
+        uid="5f0c0000-0000-0000-0000-000000000000",
+        namespace="training",
+        service_account="bastion-worker",
+    )
+    (place,) = settings.places(lookup("tpu-v5p-16"), 0)
+    assert (place.zone, place.model, settings.warnings) == ("k8s:training", CapacityModel.FLEX_START, ())
+    assert place.pod == PodSettings(
+        image="registry.example/train:v1",
+        cpu="100",
+        memory="300Gi",
+        resources={"vpc.amazonaws.com/efa": "4"},
+        tolerations=(Toleration(key="team", operator="Equal", value="a"),),
+        volumes=(Volume(path="/data", claim="data"), Volume(path="/models", bucket="models", read_only=True)),
+    )
+
+
+def test_a_job_with_an_image_goes_to_clusters_only_and_one_without_to_places_that_need_none() -> None:
+    both = load(f'project = "p"\n{IN_BOTH}'.encode())
+    v5p = lookup("tpu-v5p-16")
+    assert [(p.zone, p.pod is None) for p in both.places(v5p, 0)] == [("us-east5-a", True), ("k8s:training", False)]
+    assert [p.zone for p in both.places(v5p, 0, has_image=True)] == ["k8s:training"]
+    without = load(f'project = "p"\n{IN_BOTH}'.replace('image = "registry.example/train:v1"', "").encode())
+    assert [p.zone for p in without.places(v5p, 0)] == ["us-east5-a"]
+
+
+def test_a_job_is_held_that_has_an_image_and_no_cluster_or_a_cluster_and_no_image() -> None:
+    with_image = new_spec(command="x", instance_type="tpu-v4-16", image="a/b").runner
+    assert "its image needs a Kubernetes cluster" in why_not_placed(load(GOOD.encode()), with_image)
+    imageless = load(CLUSTERS.replace('image = "registry.example/train:v1"', "").encode())
+    assert "name one with --image, or set types.v5p.pod.image" in why_not_placed(imageless, runner("tpu-v5p-16"))
+    assert why_not_placed(load(CLUSTERS.encode()), runner("tpu-v5p-16")) == ""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ("k8s:training", "k8s:trianing", "there is no cluster trianing; did you mean k8s:training?"),
+        ("k8s:training", "k8s:b", "names k8s:b, but there is no cluster b; add a table [clusters.b]"),
+        ("k8s:training", "us-east5-a", "project is missing"),
+        ("[types.v5p]", '[types.v2]\nzones = ["k8s:training"]\n[types.v5p]', "Kubernetes has no v2; use a zone of"),
+        ("uid = ", "# uid = ", "clusters.training.uid is missing; find it with: kubectl get namespace"),
+        ("namespace = ", "namespaze = ", "clusters.training.namespaze is not a valid key; did you mean namespace?"),
+        ("server = ", 'kubeconfig = "/k"\nserver = ', "clusters.training has both server and kubeconfig; remove one"),
+        ('"300Gi"', '"300 gigs"', "types.v5p.pod.memory is not valid"),
+        ("memory = ", "memroy = ", "types.v5p.pod.memroy is not a valid key; did you mean memory?"),
+        ('claim = "data"', "read_only = true", "types.v5p.pod.volumes[0] must have either claim or bucket"),
+        ('key = "team", ', "", "types.v5p.pod.tolerations[0].key is missing"),
+    ],
+)  # fmt: skip
+def test_a_wrong_value_of_a_cluster_or_its_pods_is_told(old: str, new: str, words: str) -> None:
+    assert any(words in problem for problem in problems(CLUSTERS.replace(old, new, 1)))
+
+
+def test_a_type_of_clusters_alone_is_refused_in_a_zone_of_cloud_tpu() -> None:
+    text = GOOD.replace("[types.v4]", '[types.tpu7x]\nservice_account = ""', 1)
+    assert any("Cloud TPU has no tpu7x; use a cluster (k8s:NAME) instead of" in problem for problem in problems(text))

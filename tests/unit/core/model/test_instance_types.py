@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bastion.core.errors import UnknownInstanceType
-from bastion.core.model.instance_types import lookup, served_types, table
+from bastion.core.model.instance_types import cloud_tpu_types, kubernetes_types, lookup, served_types, table
 
 
 @pytest.mark.parametrize(
@@ -31,20 +31,14 @@ def test_a_type_says_its_hosts_its_devices_and_what_it_costs(
 def test_every_served_type_is_found_by_its_own_name() -> None:
     served = [kind for kind in table().values() if kind.served]
     assert [lookup(kind.name) for kind in served] == served
-    assert served_types() == ("v2", "v3", "v4", "v5litepod", "v5p", "v6e")
+    assert served_types() == ("tpu7x", "v2", "v3", "v4", "v5litepod", "v5p", "v6e")
+    assert cloud_tpu_types() == ("v2", "v3", "v4", "v5litepod", "v5p", "v6e")
+    assert kubernetes_types() == ("tpu7x", "v4", "v5litepod", "v5p", "v6e")
 
 
 @pytest.mark.parametrize(
     "name",
     [
-        "tpu7x-8",
-        "tpu-tpu7x-8",
-        "tpu-7x-8",
-        "7x-8",
-        "v7x-16",
-        "tpu-v7x-16",
-        "tpu7x-9",
-        "tpu7x",
         "a100-40gb-8",
         "gpu-a100-40gb-8",
         "a100-8",
@@ -58,9 +52,9 @@ def test_every_served_type_is_found_by_its_own_name() -> None:
     ],
 )
 def test_what_is_known_and_not_served_is_refused_with_that_as_the_reason(name: str) -> None:
-    with pytest.raises(UnknownInstanceType, match=r"the Cloud TPU API does not offer ") as refusal:
+    with pytest.raises(UnknownInstanceType, match=r"neither Cloud TPU nor Bastion on Kubernetes offers ") as refusal:
         lookup(name)
-    assert str(refusal.value).endswith("choose a type of v2, v3, v4, v5litepod, v5p, v6e")
+    assert str(refusal.value).endswith("choose a type of tpu7x, v2, v3, v4, v5litepod, v5p, v6e")
 
 
 @pytest.mark.parametrize(
@@ -73,10 +67,14 @@ def test_what_is_known_and_not_served_is_refused_with_that_as_the_reason(name: s
         ("tpu-v4", "tpu-v4 is not a valid size; v4 has tpu-v4-8,"),
         ("tpu-v5e-3", "tpu-v5e-3 is not a valid size; v5litepod has tpu-v5litepod-1,"),
         ("v4-32", "did you mean tpu-v4-32?"),
+        ("tpu-tpu7x-8", "did you mean tpu7x-8?"),
+        ("tpu-7x-8", "did you mean tpu7x-8?"),
+        ("tpu-v7x-16", "did you mean tpu7x-16?"),
+        ("tpu7x-9", "tpu7x-9 is not a valid size; tpu7x has tpu7x-2, tpu7x-8,"),
         ("tpu-v44-32", "did you mean tpu-v4-32"),
-        ("", "valid resource types: tpu-v2-N"),
-        ("-", "valid resource types: tpu-v2-N"),
-        ("frob", "valid resource types: tpu-v2-N, tpu-v3-N, tpu-v4-N, tpu-v5litepod-N, tpu-v5p-N, tpu-v6e-N"),
+        ("", "valid resource types: tpu-v2-N, tpu-v3-N"),
+        ("-", "valid resource types: tpu-v2-N, tpu-v3-N"),
+        ("frob", "valid resource types: tpu-v2-N, tpu-v3-N, tpu-v4-N, tpu-v5litepod-N, tpu-v5p-N, tpu-v6e-N, tpu7x-N"),
     ],
 )
 def test_a_mistyped_name_is_answered_with_names_that_exist(name: str, words: str) -> None:
