@@ -122,7 +122,7 @@ class Cluster:
             # A deletion of another object of the name.
             if error.code == 409 and write.method == "delete":
                 return None
-            if write.refused is not None and error.code in (400, 403, 422):
+            if write.refused is not None and (error.code in (400, 403, 422) or error.reason == "AlreadyExists"):
                 refused = write.refused
                 self._recorder.record(refused.about, refused.reason, refused.message + error.message, warning=True)
             raise

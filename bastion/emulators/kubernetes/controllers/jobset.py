@@ -1,7 +1,7 @@
 """The JobSet controller's decisions (jobset v0.12.0 pkg/controllers/jobset_controller.go and its policies).
 
-Not emulated: restarts by a failure policy (the set fails, and says so), volume claim policies, the node selector strategy of
-exclusive placement, and what is behind alpha feature gates.
+Not emulated: restarts by a failure policy (the set fails, and says so), volume claim policies, the node selector
+strategy of exclusive placement, and what is behind alpha feature gates.
 """
 
 from __future__ import annotations
@@ -222,8 +222,8 @@ class _Sync:
         """Start a Job with the scheduling facts that the JobSet's template got while suspended."""
         if status_of(job).get("startTime"):
             # The template of a Job that has started cannot be changed.
-            patch = {"status": {"startTime": None}}
-            self.writes.append(Write(method="patch", path=path_of(job, "status"), body=patch))
+            unstarted = {"status": {"startTime": None}}
+            self.writes.append(Write(method="patch", path=path_of(job, "status"), body=unstarted))
         wanted, own = replicated_job["template"]["spec"]["template"], job["spec"]["template"]
         tolerations = list(own["spec"].get("tolerations") or ())
         tolerations += [each for each in wanted["spec"].get("tolerations") or () if each not in tolerations]

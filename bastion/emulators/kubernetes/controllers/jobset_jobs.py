@@ -121,9 +121,9 @@ def _before(replicated_jobs: list[Obj], replicated_job: Obj) -> int:
 
 
 def _exclusive(job_set: Obj, replicated_job: Obj) -> dict[str, str]:
+    names = (EXCLUSIVE, _NODE_SELECTOR_STRATEGY)
     found: dict[str, str] = {}
-    for annotations in (annotations_of(job_set), (replicated_job["template"].get("metadata") or {}).get("annotations")):
-        if annotations and EXCLUSIVE in annotations:
-            names = (EXCLUSIVE, _NODE_SELECTOR_STRATEGY)
-            found.update({name: annotations[name] for name in names if name in annotations})
+    for own in (annotations_of(job_set), (replicated_job["template"].get("metadata") or {}).get("annotations") or {}):
+        if EXCLUSIVE in own:
+            found.update({name: own[name] for name in names if name in own})
     return found

@@ -1,0 +1,141 @@
+"""Where a pod fits: the filters of kube-scheduler that its nodes and pods need, and its words when none fits.
+
+pkg/scheduler/framework/plugins: nodeunschedulable, tainttoleration, nodeaffinity (node selector), noderesources (fit),
+interpodaffinity (required terms); the message as in pkg/scheduler/framework/types.go, FitError.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Sequence
+
+from bastion.emulators.kubernetes.client import Obj
+from bastion.emulators.kubernetes.controllers.objects import (
+    is_terminal,
+    labels_of,
+    name_of,
+    namespace_of,
+    node_name_of,
+)
+from bastion.emulators.kubernetes.controllers.quantities import milli, requests_of
+from bastion.emulators.kubernetes.controllers.selectors import matches, tolerated
+
+
+class Board:
+    """The nodes and what is placed on them, during one pass. Pods that have ended take nothing."""
+
+    def __init__(self, nodes: Iterable[Obj], pods: Iterable[Obj]) -> None:
+        self._nodes = sorted(nodes, key=name_of)
+        self._labels = {name_of(node): labels_of(node) for node in self._nodes}
+        self._free = {
+            name_of(node): {name: milli(amount) for name, amount in (node["status"].get("allocatable") or {}).items()}
+            for node in self._nodes
+        }
+        self._placed: list[tuple[Obj, str]] = []
+        for pod in pods:
+            if node_name_of(pod) and not is_terminal(pod):
+                self.place(pod, node_name_of(pod))
+
+    def place(self, pod: Obj, node: str) -> None:
+        free = self._free.get(node)
+        if free is None:
+            return
+        for name, amount in requests_of(pod).items():
+            free[name] = free.get(name, 0) - amount
+        self._placed.append((pod, node))
+
+    def choose(self, pod: Obj) -> str | list[str]:
+        """Return a node's name, or why none fits: one reason per node and missing resource.
+
+        Nodes are tried by name, so that the pods of a gang fill one node pool after the other.
+        """
+        reasons: list[str] = []
+        affinities = _Affinities(pod, self._placed, self._labels)
+        for node in self._nodes:
+            refused = self._refuse(pod, node, affinities)
+            if not refused:
+                return name_of(node)
+            reasons.extend(refused)
+        return reasons
+
+    def message(self, reasons: Sequence[str]) -> str:
+        if not self._nodes:
+            return "no nodes available to schedule pods"
+        counts = Counter(reasons)
+        words = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
+        count = len(self._nodes)
+        return (
+            f"0/{count} nodes are available: {words}. preemption: 0/{count} nodes are available: "
+            f"{count} Preemption is not helpful for scheduling."
+        )
+
+    def _refuse(self, pod: Obj, node: Obj, affinities: _Affinities) -> list[str]:
+        spec = node.get("spec") or {}
+        if spec.get("unschedulable"):
+            return ["node(s) were unschedulable"]
+        tolerations = pod["spec"].get("tolerations") or ()
+        for taint in spec.get("taints") or ():
+            if taint["effect"] in ("NoSchedule", "NoExecute") and tolerated(taint, tolerations) is None:
+                value = f": {taint['value']}" if taint.get("value") else ": "
+                return [f"node(s) had untolerated taint {{{taint['key']}{value}}}"]
+        labels = self._labels[name_of(node)]
+        if any(labels.get(key) != value for key, value in (pod["spec"].get("nodeSelector") or {}).items()):
+            return ["node(s) didn't match Pod's node affinity/selector"]
+        free = self._free[name_of(node)]
+        short = [name for name, amount in requests_of(pod).items() if amount > free.get(name, 0)]
+        if short:
+            return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in short]
+        return affinities.refuse(labels)
+
+
+class _Affinities:
+    """The required pod affinities and anti-affinities that bear on one pod, counted by topology domain."""
+
+    def __init__(self, pod: Obj, placed: Sequence[tuple[Obj, str]], labels: dict[str, dict[str, str]]) -> None:
+        self._own: list[tuple[str, set[str], bool]] = []
+        for term in _terms(pod, "podAffinity"):
+            domains = {
+                labels[node][term["topologyKey"]]
+                for other, node in placed
+                if term["topologyKey"] in labels[node] and _selects(term, pod, other)
+            }
+            # The first pod of a group that is to stay together may go anywhere.
+            alone = not any(_selects(term, pod, other) for other, _ in placed) and _selects(term, pod, pod)
+            self._own.append((term["topologyKey"], domains, alone))
+        self._forbidden: set[tuple[str, str]] = set()
+        self._refused_by_others: set[tuple[str, str]] = set()
+        for other, node in placed:
+            for term in _terms(pod, "podAntiAffinity"):
+                if term["topologyKey"] in labels[node] and _selects(term, pod, other):
+                    self._forbidden.add((term["topologyKey"], labels[node][term["topologyKey"]]))
+            for term in _terms(other, "podAntiAffinity"):
+                if term["topologyKey"] in labels[node] and _selects(term, other, pod):
+                    self._refused_by_others.add((term["topologyKey"], labels[node][term["topologyKey"]]))
+
+    def refuse(self, labels: dict[str, str]) -> list[str]:
+        """Why a node with these labels does not fit."""
+        for key, domains, alone in self._own:
+            if key not in labels or (labels[key] not in domains and not alone):
+                return ["node(s) didn't match pod affinity rules"]
+        here = {(key, value) for key, value in labels.items()}
+        if here & self._forbidden:
+            return ["node(s) didn't match pod anti-affinity rules"]
+        if here & self._refused_by_others:
+            return ["node(s) didn't satisfy existing pods anti-affinity rules"]
+        return []
+
+
+def _terms(pod: Obj, kind: str) -> list[Obj]:
+    affinity = (pod["spec"].get("affinity") or {}).get(kind) or {}
+    return affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or []
+
+
+def _selects(term: Obj, owner: Obj, other: Obj) -> bool:
+    """Whether a term of `owner` means `other`. Of namespace selectors only the empty one, every namespace, is known."""
+    namespaces = term.get("namespaces") or ()
+    selector = term.get("namespaceSelector")
+    if selector is None and not namespaces:
+        namespaces = (namespace_of(owner),)
+    if selector != {} and namespace_of(other) not in namespaces:
+        return False
+    return matches(term.get("labelSelector"), labels_of(other))
