@@ -32,6 +32,8 @@ class Board:
             for node in self._nodes
         }
         self._placed: list[tuple[Obj, str]] = []
+        # Of these, the ones that keep others away; only leaders of exclusive Jobs do.
+        self._jealous: list[tuple[Obj, str]] = []
         for pod in pods:
             if node_name_of(pod) and not is_terminal(pod):
                 self.place(pod, node_name_of(pod))
@@ -43,6 +45,8 @@ class Board:
         for name, amount in requests_of(pod).items():
             free[name] = free.get(name, 0) - amount
         self._placed.append((pod, node))
+        if _terms(pod, "podAntiAffinity"):
+            self._jealous.append((pod, node))
 
     def choose(self, pod: Obj) -> str | list[str]:
         """Return a node's name, or why none fits: one reason per node and missing resource.
@@ -50,7 +54,7 @@ class Board:
         Nodes are tried by name, so that the pods of a gang fill one node pool after the other.
         """
         reasons: list[str] = []
-        affinities = _Affinities(pod, self._placed, self._labels)
+        affinities = _Affinities(pod, self._placed, self._jealous, self._labels)
         for node in self._nodes:
             refused = self._refuse(pod, node, affinities)
             if not refused:
@@ -91,7 +95,13 @@ class Board:
 class _Affinities:
     """The required pod affinities and anti-affinities that bear on one pod, counted by topology domain."""
 
-    def __init__(self, pod: Obj, placed: Sequence[tuple[Obj, str]], labels: dict[str, dict[str, str]]) -> None:
+    def __init__(
+        self,
+        pod: Obj,
+        placed: Sequence[tuple[Obj, str]],
+        jealous: Sequence[tuple[Obj, str]],
+        labels: dict[str, dict[str, str]],
+    ) -> None:
         self._own: list[tuple[str, set[str], bool]] = []
         for term in _terms(pod, "podAffinity"):
             domains = {
@@ -104,10 +114,11 @@ class _Affinities:
             self._own.append((term["topologyKey"], domains, alone))
         self._forbidden: set[tuple[str, str]] = set()
         self._refused_by_others: set[tuple[str, str]] = set()
-        for other, node in placed:
-            for term in _terms(pod, "podAntiAffinity"):
+        for term in _terms(pod, "podAntiAffinity"):
+            for other, node in placed:
                 if term["topologyKey"] in labels[node] and _selects(term, pod, other):
                     self._forbidden.add((term["topologyKey"], labels[node][term["topologyKey"]]))
+        for other, node in jealous:
             for term in _terms(other, "podAntiAffinity"):
                 if term["topologyKey"] in labels[node] and _selects(term, other, pod):
                     self._refused_by_others.add((term["topologyKey"], labels[node][term["topologyKey"]]))
@@ -117,7 +128,7 @@ class _Affinities:
         for key, domains, alone in self._own:
             if key not in labels or (labels[key] not in domains and not alone):
                 return ["node(s) didn't match pod affinity rules"]
-        here = {(key, value) for key, value in labels.items()}
+        here = set(labels.items())
         if here & self._forbidden:
             return ["node(s) didn't match pod anti-affinity rules"]
         if here & self._refused_by_others:
