@@ -51,9 +51,8 @@ class GarbageCollector:
             return
         if is_deleting_dependents(new) or is_orphaning(new):
             self._add([new, *self._dependents_of(new)])
-        elif owners_of(new) and not is_deleting(new):
-            if old is None or owners_of(old) != owners_of(new):
-                self._add([new])
+        elif owners_of(new) and not is_deleting(new) and (old is None or owners_of(old) != owners_of(new)):
+            self._add([new])
         if old is not None and owners_of(old) != owners_of(new):
             self._add_owners(old)
 

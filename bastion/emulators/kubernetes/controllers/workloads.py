@@ -1,4 +1,4 @@
-"""The JobSet controller and the Job controller: which object to reconcile when, on the decisions of `jobset` and `job`."""
+"""The JobSet and Job controllers: which object to reconcile when, on the decisions of `jobset` and `job`."""
 
 from __future__ import annotations
 
