@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Sequence
+from typing import Any
 
 from bastion.emulators.kubernetes.client import ApiClient
 from bastion.emulators.kubernetes.controllers.cluster import Clock, Cluster, utc_now
@@ -35,7 +36,7 @@ class Controllers:
     ) -> None:
         self.cluster = Cluster(client, clock=clock)
         self.node_pools = NodePools(self.cluster, pools, repair_seconds=repair_seconds)
-        self._loops: list[Loop[object]] = [
+        self._loops: list[Loop[Any]] = [
             JobSetController(self.cluster).loop,
             JobController(self.cluster).loop,
             GarbageCollector(self.cluster).loop,

@@ -1,7 +1,7 @@
 """Pods that lose their node: PodGC (pkg/controller/podgc) and taint eviction (pkg/controller/tainteviction).
 
-A pod on a node that does not answer is deleted, and stays Terminating until the Node object is gone: nobody else can say
-that its processes have ended.
+A pod on a node that does not answer is deleted, and stays Terminating until the Node object is gone: nobody else can
+say that its processes have ended.
 """
 
 from __future__ import annotations
