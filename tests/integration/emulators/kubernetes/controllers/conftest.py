@@ -2,95 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from bastion.emulators.kubernetes.apiserver import ApiServer
-from bastion.emulators.kubernetes.client import ApiClient, ApiError, Obj
+from bastion.emulators.kubernetes.client import ApiClient
 from bastion.emulators.kubernetes.controllers.controllers import Controllers
 from bastion.emulators.kubernetes.controllers.disruptions import DisruptionSettings
 from bastion.emulators.kubernetes.controllers.nodes import Pool
-from bastion.emulators.kubernetes.controllers.objects import (
-    EVENT,
-    JOB,
-    JOB_SET,
-    NODE,
-    POD,
-    SERVICE,
-    condition_of,
-    is_true,
-    name_of,
-)
 from tests.support.fake_kubelet import FakeKubelet
-from tests.support.kubernetes_jobs import JOB_SETS
-from tests.support.waiting import until
-
-
-@dataclass
-class Machine:
-    client: ApiClient
-    controllers: Controllers
-    kubelet: FakeKubelet
-
-    def submit(self, job_set: Obj) -> Obj:
-        return self.client.create(JOB_SETS, job_set)
-
-    def job_set(self, name: str = "b-one-1") -> Obj:
-        return self.client.get(JOB_SET.path("default", name))
-
-    def job(self, name: str) -> Obj:
-        return self.client.get(JOB.path("default", name))
-
-    def pods(self) -> list[Obj]:
-        return self._all(POD.root, "Pod")
-
-    def nodes(self) -> list[Obj]:
-        return self._all(NODE.root, "Node")
-
-    def running(self) -> list[Obj]:
-        return [pod for pod in self.pods() if pod.get("status", {}).get("phase") == "Running"]
-
-    def services(self) -> list[str]:
-        return [name_of(each) for each in self.client.list(SERVICE.path("default"))["items"]]
-
-    def events(self) -> list[tuple[str, str]]:
-        return [(each["reason"], each["message"]) for each in self.client.list(EVENT.root)["items"]]
-
-    def left(self) -> list[str]:
-        """All JobSets, Jobs, pods and services."""
-        kinds = (JOB_SET, JOB, POD, SERVICE)
-        return [name_of(each) for kind in kinds for each in self.client.list(kind.root)["items"] if _ours(each)]
-
-    def until_condition(self, path: str, kind: str) -> Obj:
-        until(lambda: is_true(self.client.get(path), kind), 20)
-        condition = condition_of(self.client.get(path), kind)
-        assert condition is not None
-        return condition
-
-    def is_gone(self, path: str) -> bool:
-        try:
-            self.client.get(path)
-        except ApiError as error:
-            return error.code == 404
-        return False
-
-    def _all(self, path: str, kind: str) -> list[Obj]:
-        found = self.client.list(path)["items"]
-        return sorted(({"apiVersion": "v1", "kind": kind, **each} for each in found), key=name_of)
-
-
-def _ours(obj: Obj) -> bool:
-    return name_of(obj) != "kubernetes"
+from tests.support.kubernetes_machine import Machine, StartMachine
 
 
 @pytest.fixture
-def machine_of(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
-    """Start a machine with pools such as `v5litepod-8=2`."""
-    import contextlib
-
+def start(tmp_path: Path) -> Iterator[StartMachine]:
+    """Starts a machine with pools such as `v5litepod-16=2`."""
     with contextlib.ExitStack() as stack:
 
         def start(*pools: str, repair_seconds: float = 0.1, toleration_seconds: float = 300.0) -> Machine:
@@ -106,6 +35,6 @@ def machine_of(tmp_path: Path) -> Iterator[Callable[..., Machine]]:
             controllers.open()
             stack.callback(controllers.close)
             kubelet = stack.enter_context(FakeKubelet(client))
-            return Machine(client, controllers, kubelet)
+            return Machine(server, client, controllers, kubelet)
 
         yield start
