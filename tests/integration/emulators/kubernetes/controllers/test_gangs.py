@@ -113,7 +113,8 @@ def test_a_suspended_gang_has_no_pods_until_it_is_resumed(start: StartMachine) -
     machine.client.patch(path, {"spec": {"suspend": False}})
     until(lambda: len(machine.running()) == 2, 20)
     until(lambda: not is_true(machine.job_set(), "Suspended"), 20)
-    assert status_of(machine.job("b-one-1-slice-0"))["active"] == 2
+    machine.client.patch(path, {"spec": {"suspend": True}})
+    until(lambda: machine.pods() == [], 20)
 
 
 def test_a_finished_gang_is_removed_after_its_time(start: StartMachine) -> None:
