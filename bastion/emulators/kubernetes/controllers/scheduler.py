@@ -77,10 +77,30 @@ class Scheduler:
         try:
             self._cluster.client.create(path_of(pod, "binding"), binding)
         except ApiError as error:
-            # Bound, deleted or gone in the meantime.
-            if error.code in (404, 409):
+            if error.code == 404:
+                return self._assign(pod, node)
+            # Bound or deleted in the meantime.
+            if error.code == 409:
                 return False
             raise
+        return True
+
+    def _assign(self, pod: Obj, node: str) -> bool:
+        """Bind where the server has no bindings, as pkg/registry/core/pod/storage does it; False if the pod is gone.
+
+        A server that has bindings refuses this patch.
+        """
+        body = {"metadata": {"uid": uid_of(pod)}, "spec": {"nodeName": node}}
+        if self._cluster.write(Write(method="patch", path=path_of(pod), body=body)) is None:
+            return False
+        condition = {
+            "type": "PodScheduled",
+            "status": "True",
+            "lastProbeTime": None,
+            "lastTransitionTime": timestamp(self._cluster.clock()),
+        }
+        patch = {"status": {"conditions": [condition]}}
+        self._cluster.write(Write(method="patch", path=path_of(pod, "status"), body=patch))
         return True
 
     def _fail(self, pod: Obj, message: str) -> None:
