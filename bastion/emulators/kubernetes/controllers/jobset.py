@@ -240,7 +240,7 @@ class _Sync:
 
     def _set(self, kind: str, reason: str, message: str, *, status: str = "True", warning: bool = False) -> None:
         """updateCondition, with its Event."""
-        conditions: list[Obj] = self.status.setdefault("conditions", [])
+        conditions: list[Obj] = self.status.get("conditions") or []
         known = next((each for each in conditions if each["type"] == kind), None)
         if (known["status"] if known is not None else "False") == status:
             return
@@ -255,6 +255,7 @@ class _Sync:
             known.update(condition)
         else:
             conditions.append(condition)
+        self.status["conditions"] = conditions
         opposite = {
             "StartupPolicyCompleted": "StartupPolicyInProgress",
             "StartupPolicyInProgress": "StartupPolicyCompleted",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import math
 import re
 from collections.abc import Iterable
 from decimal import Decimal
@@ -13,6 +15,7 @@ _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "
 _BINARY = {"Ki": 10, "Mi": 20, "Gi": 30, "Ti": 40, "Pi": 50, "Ei": 60}
 
 
+@functools.lru_cache(maxsize=4096)
 def milli(quantity: str | float) -> int:
     """Return thousandths, rounded up. Raises ValueError."""
     found = _QUANTITY.fullmatch(str(quantity).strip())
@@ -25,7 +28,7 @@ def milli(quantity: str | float) -> int:
         value = number.scaleb(_DECIMAL[unit])
     else:
         value = number.scaleb(int(unit[1:]))
-    return int(-(-value * 1000 // 1))
+    return math.ceil(value * 1000)
 
 
 def requests_of(pod: Obj) -> dict[str, int]:
