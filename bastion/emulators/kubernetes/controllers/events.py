@@ -1,4 +1,6 @@
-"""Events of controllers: repeated ones are counted in one object (client-go's tools/record/events_cache.go)."""
+"""Events of controllers, as client-go's tools/record/events_cache.go: repeated ones are counted in one object, and many
+that differ by their message only become one.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,7 @@ import contextlib
 import datetime
 import threading
 import time
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 from bastion.emulators.kubernetes.client import ApiClient, ApiError, Obj
@@ -14,6 +16,11 @@ from bastion.emulators.kubernetes.controllers.objects import EVENT, name_of, nam
 
 _COMPONENT = "bastion-emulator"
 _KNOWN_MAX = 4096
+# The most that the API accepts.
+_MESSAGE_MAX = 1024
+# So many messages of one reason on one object have Events of their own.
+_SIMILAR_MAX = 10
+_COMBINED = "(combined from similar events): "
 # Repeats are reported this often at most.
 _REPEAT_SECONDS = 10.0
 
@@ -25,6 +32,7 @@ class Recorder:
         self._client = client
         self._clock = clock
         self._known: OrderedDict[tuple[str, str, str], _Known] = OrderedDict()
+        self._similar: Counter[tuple[str, str]] = Counter()
         self._lock = threading.Lock()
 
     def record(self, about: Obj, reason: str, message: str, *, warning: bool) -> None:
@@ -32,11 +40,17 @@ class Recorder:
         now = time.monotonic()
         with self._lock:
             known = self._known.get(key)
+            if known is None and self._similar[key[:2]] >= _SIMILAR_MAX:
+                message = _COMBINED + message
+                key = (*key[:2], _COMBINED)
+                known = self._known.get(key)
             if known is None:
+                self._similar[key[:2]] += 1
                 # Unique by time, as upstream's names.
                 known = self._known[key] = _Known(f"{name_of(about)}.{time.time_ns():x}", namespace_of(about), now)
                 if len(self._known) > _KNOWN_MAX:
-                    self._known.popitem(last=False)
+                    forgotten, _ = self._known.popitem(last=False)
+                    self._similar -= Counter([forgotten[:2]])
             else:
                 known.count += 1
                 if now - known.reported < _REPEAT_SECONDS:
@@ -47,9 +61,8 @@ class Recorder:
             if known.count == 1:
                 self._client.create(EVENT.path(known.namespace), _event(known, about, reason, message, warning, stamp))
             else:
-                self._client.patch(
-                    EVENT.path(known.namespace, known.name), {"count": known.count, "lastTimestamp": stamp}
-                )
+                patch = {"count": known.count, "lastTimestamp": stamp, "message": message[:_MESSAGE_MAX]}
+                self._client.patch(EVENT.path(known.namespace, known.name), patch)
 
 
 class _Known:
@@ -76,8 +89,7 @@ def _event(known: _Known, about: Obj, reason: str, message: str, warning: bool, 
             "uid": uid_of(about),
         },
         "reason": reason,
-        # The most that the API accepts.
-        "message": message[:1024],
+        "message": message[:_MESSAGE_MAX],
         "type": "Warning" if warning else "Normal",
         "source": {"component": _COMPONENT},
         "firstTimestamp": stamp,

@@ -22,7 +22,7 @@ def start(tmp_path: Path) -> Iterator[StartMachine]:
     """Starts a machine with pools such as `v5litepod-16=2`."""
     with contextlib.ExitStack() as stack:
 
-        def start(*pools: str, repair_seconds: float = 0.1, toleration_seconds: float = 300.0) -> Machine:
+        def start(*pools: str, repair_seconds: float = 0.1) -> Machine:
             server = stack.enter_context(ApiServer(tmp_path / "state"))
             client = ApiClient.connect(server.address)
             stack.callback(client.close)
@@ -30,7 +30,7 @@ def start(tmp_path: Path) -> Iterator[StartMachine]:
                 client,
                 [Pool.parse(pool) for pool in pools],
                 repair_seconds=repair_seconds,
-                disruptions=DisruptionSettings(orphaned_seconds=0.1, toleration_seconds=toleration_seconds),
+                disruptions=DisruptionSettings(orphaned_seconds=0.1),
             )
             controllers.open()
             stack.callback(controllers.close)

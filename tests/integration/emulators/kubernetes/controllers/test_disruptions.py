@@ -4,7 +4,12 @@ from __future__ import annotations
 
 from bastion.emulators.kubernetes.client import Obj
 from bastion.emulators.kubernetes.controllers.cluster import utc_now
-from bastion.emulators.kubernetes.controllers.node_faults import lose_node, preempt_node, remove_node
+from bastion.emulators.kubernetes.controllers.node_faults import (
+    UNREACHABLE_TAINT,
+    lose_node,
+    preempt_node,
+    remove_node,
+)
 from bastion.emulators.kubernetes.controllers.objects import (
     JOB,
     JOB_SET,
@@ -20,9 +25,14 @@ from tests.support.waiting import until
 _JOB = JOB.path("default", "b-one-1-slice-0")
 
 
-def _gang(machine: Machine) -> Obj:
-    """Start a gang of two hosts; return the second."""
-    machine.submit(job_set())
+def _gang(machine: Machine, *, tolerated_seconds: int | None = None) -> Obj:
+    """Start a gang of two hosts, which stay that long on a machine that does not answer; return the second."""
+    made = job_set()
+    if tolerated_seconds is not None:
+        pod = made["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]["spec"]
+        toleration = {"key": UNREACHABLE_TAINT, "operator": "Exists", "effect": "NoExecute"}
+        pod["tolerations"].append({**toleration, "tolerationSeconds": tolerated_seconds})
+    machine.submit(made)
     until(lambda: len(machine.running()) == 2, 20)
     return machine.running()[1]
 
@@ -44,8 +54,8 @@ def test_a_preempted_machine_fails_its_gang_and_comes_back(start: StartMachine) 
 
 
 def test_a_lost_machine_keeps_its_pod_terminating_until_it_is_removed(start: StartMachine) -> None:
-    machine = start("v5litepod-16=1", toleration_seconds=0.0)
-    pod = _gang(machine)
+    machine = start("v5litepod-16=1")
+    pod = _gang(machine, tolerated_seconds=0)
     lose_node(machine.client, node_name_of(pod), now=utc_now())
 
     def evicted() -> Obj | None:
@@ -66,7 +76,7 @@ def test_a_lost_machine_keeps_its_pod_terminating_until_it_is_removed(start: Sta
 
 
 def test_a_pod_stays_on_a_lost_machine_while_it_tolerates_it(start: StartMachine) -> None:
-    machine = start("v5litepod-16=1", toleration_seconds=300.0)
+    machine = start("v5litepod-16=1")
     pod = _gang(machine)
     lose_node(machine.client, node_name_of(pod), now=utc_now())
     until(lambda: (condition_of(machine.pods()[1], "Ready") or {})["status"] == "False", 20)

@@ -145,3 +145,21 @@ def test_a_job_of_someone_else_with_the_name_is_left_alone(start: StartMachine) 
     machine.client.delete(f"{JOB_SETS}/b-one-1", propagation="Foreground")
     until(lambda: machine.is_gone(f"{JOB_SETS}/b-one-1"), 20)
     assert machine.job("b-one-1-slice-0")["metadata"]["uid"] == before["metadata"]["uid"]
+
+
+def test_a_quota_that_is_full_is_named_by_an_event(start: StartMachine) -> None:
+    machine = start("v5litepod-16=1")
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "few"},
+        "spec": {"hard": {"pods": "1"}},
+    }
+    machine.client.create("/api/v1/namespaces/default/resourcequotas", quota)
+    machine.submit(job_set())
+    until(lambda: any("exceeded quota" in message for _, message in machine.events()), 20)
+    message = next(message for _, message in machine.events() if "exceeded quota" in message)
+    assert message.startswith('Error creating: pods "b-one-1-slice-0-1-')
+    assert message.endswith("is forbidden: exceeded quota: few, requested: pods=1, used: pods=1, limited: pods=1")
+    machine.client.delete("/api/v1/namespaces/default/resourcequotas/few")
+    until(lambda: len(machine.running()) == 2, 20)

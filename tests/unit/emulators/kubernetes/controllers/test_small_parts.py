@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import datetime
 import threading
+from typing import cast
 
 import pytest
 
 from bastion.core.errors import Refused
-from bastion.emulators.kubernetes.client import ApiError, Obj
-from bastion.emulators.kubernetes.controllers import indexes
+from bastion.emulators.kubernetes.client import ApiClient, ApiError, Obj
+from bastion.emulators.kubernetes.controllers import events, indexes
 from bastion.emulators.kubernetes.controllers.disruptions import end_orphan, evict
 from bastion.emulators.kubernetes.controllers.loop import Loop
 from bastion.emulators.kubernetes.controllers.nodes import Pool, build_node
@@ -162,3 +163,46 @@ def test_a_key_that_waits_is_reconciled_once_and_at_its_earliest_time() -> None:
     assert done.wait(20)
     loop.stop()
     assert calls == ["a", "last"]
+
+
+class _Written:
+    """A client that keeps what is written."""
+
+    def __init__(self) -> None:
+        self.created: list[Obj] = []
+        self.patched: list[tuple[str, Obj]] = []
+
+    def create(self, _path: str, obj: Obj) -> Obj:
+        self.created.append(obj)
+        return obj
+
+    def patch(self, path: str, patch: Obj) -> Obj:
+        self.patched.append((path, patch))
+        return patch
+
+
+def test_many_similar_events_become_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "_REPEAT_SECONDS", 0.0)
+    written = _Written()
+    recorder = events.Recorder(cast(ApiClient, written), lambda: NOW)
+    job = a_job()
+    for number in range(12):
+        recorder.record(job, "FailedCreate", f"pod {number}", warning=True)
+    recorder.record(job, "FailedCreate", "pod 3", warning=True)
+    messages = [event["message"] for event in written.created]
+    combined = "(combined from similar events): pod "
+    assert messages == [*(f"pod {number}" for number in range(10)), combined + "10"]
+    paths = [path.rpartition("/")[2] for path, _ in written.patched]
+    assert paths == [written.created[10]["metadata"]["name"], written.created[3]["metadata"]["name"]]
+    assert written.patched[0][1]["message"] == combined + "11"
+    assert [patch["count"] for _, patch in written.patched] == [2, 2]
+
+
+def test_a_repeated_event_is_not_reported_each_time() -> None:
+    written = _Written()
+    recorder = events.Recorder(cast(ApiClient, written), lambda: NOW)
+    for _ in range(3):
+        recorder.record(a_node("n"), "Gone", "m" * 2000, warning=False)
+    (event,) = written.created
+    assert written.patched == []
+    assert (event["metadata"]["namespace"], len(event["message"]), event["type"]) == ("default", 1024, "Normal")
