@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bastion.emulators.kubernetes.apiserver import ApiServer
 from bastion.emulators.kubernetes.client import ApiClient, ApiError, Obj
 from bastion.emulators.kubernetes.controllers.controllers import Controllers
 from bastion.emulators.kubernetes.controllers.objects import (
@@ -26,7 +25,6 @@ from tests.support.waiting import until
 
 @dataclass
 class Machine:
-    server: ApiServer
     client: ApiClient
     controllers: Controllers
     kubelet: FakeKubelet

@@ -15,6 +15,7 @@ from bastion.emulators.kubernetes.controllers.objects import (
     POD,
     is_deleting,
     is_terminal,
+    node_name_of,
     parse_time,
     path_of,
     status_of,
@@ -103,5 +104,5 @@ def _set_ready(client: ApiClient, node: Obj, ready: Obj) -> None:
 
 
 def _pods(client: ApiClient, node: str) -> list[Obj]:
-    found: list[Obj] = client.list(POD.root, fieldSelector=f"spec.nodeName={node}")["items"]
-    return [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in found]
+    found: list[Obj] = client.list(POD.root)["items"]
+    return [{"apiVersion": "v1", "kind": "Pod", **pod} for pod in found if node_name_of(pod) == node]

@@ -1,4 +1,7 @@
-"""An emulated API server with the controllers and a kubelet that runs no processes."""
+"""An API server with the controllers and a kubelet that runs no processes.
+
+Each test runs on the emulated server; with `-m kube` also on the real one, which `make kube` builds.
+"""
 
 from __future__ import annotations
 
@@ -9,22 +12,44 @@ from pathlib import Path
 import pytest
 
 from bastion.emulators.kubernetes.apiserver import ApiServer
-from bastion.emulators.kubernetes.client import ApiClient
+from bastion.emulators.kubernetes.client import Address, ApiClient
 from bastion.emulators.kubernetes.controllers.controllers import Controllers
 from bastion.emulators.kubernetes.controllers.disruptions import DisruptionSettings
 from bastion.emulators.kubernetes.controllers.nodes import Pool
+from bastion.emulators.kubernetes.controllers.objects import KINDS, path_of
+from tests.kube.real_server import RealServer, missing
 from tests.support.fake_kubelet import FakeKubelet
 from tests.support.kubernetes_machine import Machine, StartMachine
 
 
+@pytest.fixture(scope="session")
+def real_server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
+    if "kube" not in request.config.getoption("markexpr"):
+        pytest.skip("the real API server is asked for by: pytest -m kube")
+    if absent := missing():
+        pytest.skip(absent)
+    with RealServer() as server:
+        yield server
+
+
+@pytest.fixture(params=["emulated", pytest.param("real", marks=pytest.mark.kube)])
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Address]:
+    if request.param == "real":
+        server: RealServer = request.getfixturevalue("real_server")
+        yield server
+        _clear(server)
+    else:
+        with ApiServer(tmp_path / "state") as emulated:
+            yield emulated.address
+
+
 @pytest.fixture
-def start(tmp_path: Path) -> Iterator[StartMachine]:
+def start(address: Address) -> Iterator[StartMachine]:
     """Starts a machine with pools such as `v5litepod-16=2`."""
     with contextlib.ExitStack() as stack:
 
         def start(*pools: str, repair_seconds: float = 0.1) -> Machine:
-            server = stack.enter_context(ApiServer(tmp_path / "state"))
-            client = ApiClient.connect(server.address)
+            client = ApiClient.connect(address)
             stack.callback(client.close)
             controllers = Controllers(
                 client,
@@ -35,6 +60,18 @@ def start(tmp_path: Path) -> Iterator[StartMachine]:
             controllers.open()
             stack.callback(controllers.close)
             kubelet = stack.enter_context(FakeKubelet(client))
-            return Machine(server, client, controllers, kubelet)
+            return Machine(client, controllers, kubelet)
 
         yield start
+
+
+def _clear(address: Address) -> None:
+    """Remove what a test left behind."""
+    client = ApiClient.connect(address)
+    for kind in KINDS.values():
+        for item in client.list(kind.root)["items"]:
+            path = path_of({"apiVersion": kind.api_version, "kind": kind.kind, **item})
+            if item["metadata"].get("finalizers"):
+                client.patch(path, {"metadata": {"finalizers": None}})
+            client.delete(path, grace_seconds=0)
+    client.close()
