@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+
 from bastion.emulators.kubernetes.client import ApiError, Key, Obj, key
 from bastion.emulators.kubernetes.controllers.cluster import Cluster, Event, Write
 from bastion.emulators.kubernetes.controllers.loop import Loop
@@ -91,7 +93,8 @@ class Scheduler:
         A server that has bindings refuses this patch.
         """
         body = {"metadata": {"uid": uid_of(pod)}, "spec": {"nodeName": node}}
-        if self._cluster.write(Write(method="patch", path=path_of(pod), body=body)) is None:
+        bound = self._cluster.write(Write(method="patch", path=path_of(pod), body=body))
+        if bound is None:
             return False
         condition = {
             "type": "PodScheduled",
@@ -99,8 +102,11 @@ class Scheduler:
             "lastProbeTime": None,
             "lastTransitionTime": timestamp(self._cluster.clock()),
         }
-        patch = {"status": {"conditions": [condition]}}
-        self._cluster.write(Write(method="patch", path=path_of(pod, "status"), body=patch))
+        version = {"resourceVersion": bound["metadata"]["resourceVersion"]}
+        patch = {"metadata": version, "status": {"conditions": [condition]}}
+        # A kubelet may already have written its own word.
+        with contextlib.suppress(ApiError):
+            self._cluster.write(Write(method="patch", path=path_of(pod, "status"), body=patch))
         return True
 
     def _fail(self, pod: Obj, message: str) -> None:
