@@ -65,7 +65,7 @@ def test_a_failed_host_fails_its_gang(start: StartMachine) -> None:
 def test_followers_are_created_when_the_leader_is_placed(start: StartMachine) -> None:
     machine = start()
     machine.submit(job_set(hosts=3))
-    until(lambda: any(reason == "FailedScheduling" for reason, _ in machine.events()), 20)
+    until(lambda: {"FailedScheduling", "FailedCreate"} <= {reason for reason, _ in machine.events()}, 20)
     (leader,) = machine.pods()
     scheduled = condition_of(leader, "PodScheduled")
     assert scheduled is not None
