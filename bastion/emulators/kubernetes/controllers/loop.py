@@ -15,7 +15,7 @@ K = TypeVar("K")
 
 _LOG = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.05
-_RETRY_MAX_SECONDS = 5.0
+_RETRY_MAX_SECONDS = 2.0
 
 
 class Loop(Generic[K]):
