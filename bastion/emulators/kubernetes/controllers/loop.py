@@ -68,9 +68,7 @@ class Loop(Generic[K]):
         try:
             again = self._reconcile(key)
         except ApiError as error:
-            # A conflict: the cache is behind, and soon current.
-            if error.code != 409:
-                _LOG.warning("%s: %s: %s", self._name, key, error)
+            _LOG.info("%s: %s: %s", self._name, key, error)
             return self._pause(key, error.retry_after)
         except Exception:  # noqa: BLE001 - a bug about one object must not end its controller
             _LOG.exception("%s: %s", self._name, key)

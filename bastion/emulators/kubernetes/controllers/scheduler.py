@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 
 from bastion.emulators.kubernetes.client import ApiError, Key, Obj, key
 from bastion.emulators.kubernetes.controllers.cluster import Cluster, Event, Write
@@ -25,6 +26,7 @@ from bastion.emulators.kubernetes.controllers.placing import Board
 
 _NAME = "default-scheduler"
 _PASS = "pass"
+_PASS_MAX_SECONDS = 0.5
 
 
 class Scheduler:
@@ -34,6 +36,7 @@ class Scheduler:
         self._nodes = cluster.informer(NODE)
         # Bound by us, until the cache knows: the uid and the node.
         self._assumed: dict[Key, tuple[str, str]] = {}
+        self._pass_seconds = 0.0
         self.loop: Loop[str] = Loop("scheduler", self._pass)
         self._pods.subscribe(self._pod_changed)
         self._nodes.subscribe(self._node_changed)
@@ -42,13 +45,22 @@ class Scheduler:
         appeared = new is not None and _waits(new) and (old is None or not _waits(old))
         freed = old is not None and node_name_of(old) and not is_terminal(old) and (new is None or is_terminal(new))
         if appeared or freed:
-            self.loop.add(_PASS)
+            self._ask()
 
     def _node_changed(self, old: Obj | None, new: Obj | None) -> None:
         if new is not None and (old is None or _offer(old) != _offer(new)):
-            self.loop.add(_PASS)
+            self._ask()
+
+    def _ask(self) -> None:
+        # A pass looks at everything: in a large cluster, it serves the changes of some time.
+        self.loop.add(_PASS, after_seconds=self._pass_seconds)
 
     def _pass(self, _key: str) -> None:
+        started = time.monotonic()
+        self._place_waiting()
+        self._pass_seconds = min(time.monotonic() - started, _PASS_MAX_SECONDS)
+
+    def _place_waiting(self) -> None:
         pods = self._pods.items()
         waiting = [pod for pod in pods.values() if _waits(pod)]
         for name, (uid, _) in list(self._assumed.items()):

@@ -70,7 +70,7 @@ def _member(job_set: str, index: int, siblings: list[Obj], nodes: dict[str, Obj]
     job["metadata"]["uid"] = job_set
     job["spec"]["template"]["spec"]["nodeSelector"] = {}
     pod = a_pod(job, index, "Running" if node else "Pending")
-    pod = admit(pod, siblings, nodes)
+    pod = admit(pod, siblings, nodes.get)
     if node:
         pod["spec"]["nodeName"] = node
     return pod
