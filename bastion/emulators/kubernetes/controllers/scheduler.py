@@ -22,7 +22,7 @@ from bastion.emulators.kubernetes.controllers.objects import (
     timestamp,
     uid_of,
 )
-from bastion.emulators.kubernetes.controllers.placing import Board
+from bastion.emulators.kubernetes.controllers.placing import Board, message
 
 _NAME = "default-scheduler"
 _PASS = "pass"
@@ -76,7 +76,7 @@ class Scheduler:
         for pod in sorted(waiting, key=_queue_order):
             choice = board.choose(pod)
             if isinstance(choice, list):
-                self._fail(pod, board.message(choice))
+                self._fail(pod, message(choice))
             elif self._bind(pod, choice):
                 self._assumed[key(pod)] = (uid_of(pod), choice)
                 board.place(pod, choice)

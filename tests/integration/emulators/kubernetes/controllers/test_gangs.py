@@ -86,8 +86,8 @@ def test_a_second_gang_waits_until_the_first_leaves_its_pool(start: StartMachine
     until(lambda: any(reason == "FailedScheduling" for reason, _ in machine.events()), 20)
     (message,) = {message for reason, message in machine.events() if reason == "FailedScheduling"}
     assert message == (
-        "0/4 nodes are available: 4 Insufficient google.com/tpu. preemption: 0/4 nodes are available: "
-        "4 Preemption is not helpful for scheduling."
+        "0/4 nodes are available: 4 Insufficient google.com/tpu. no new claims to deallocate, preemption: "
+        "0/4 nodes are available: 4 No preemption victims found for incoming pod."
     )
     machine.client.delete(JOB_SET.path("default", "b-one-1"), propagation="Foreground")
     owner = "jobset.sigs.k8s.io/jobset-name"
