@@ -22,7 +22,8 @@ OUT_OF_MEMORY_EXIT = 137
 _PULL_ERRORS = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable")
 _HOPELESS_WAITS = ("InvalidImageName", "CreateContainerConfigError")
 _DENIED = re.compile(r"not found|manifest unknown|denied|unauthorized|forbidden|authentication|no such", re.IGNORECASE)
-_EATEN = re.compile(r"ephemeral[- ]storage|local ephemeral|emptyDir", re.IGNORECASE)
+# pkg/kubelet/eviction/helpers.go, the messages of limits and of `ephemeral-storage`
+_EATEN = re.compile(r"ephemeral[- ](local )?storage|emptyDir", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
