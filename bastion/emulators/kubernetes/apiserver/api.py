@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hmac
 import json
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from bastion.emulators.kubernetes.apiserver import decoding, deletion, discovery, reading, routes, writing
+from bastion.emulators.kubernetes.apiserver import decoding, deletion, discovery, reading, routes, tables, writing
 from bastion.emulators.kubernetes.apiserver.faults import ApiFaults, Fault
 from bastion.emulators.kubernetes.apiserver.resources import Resource
 from bastion.emulators.kubernetes.apiserver.routes import Query, Route
@@ -86,9 +87,12 @@ class Api:
             case "GET" | "HEAD" if not route.name or route.watch:
                 if route.subresource:
                     raise method_not_allowed()
-                return self._collection(route, query)
+                return self._collection(route, query, as_table=tables.is_wanted(request.headers.get("accept")))
             case "GET" | "HEAD" if route.subresource in ("", "status"):
-                return _object(200, reading.get(self._store, route, query))
+                stored = reading.get(self._store, route, query)
+                if tables.is_wanted(request.headers.get("accept")):
+                    return _json(200, tables.encoded(stored, query.text("includeObject")))
+                return _object(200, stored)
             case "POST" if not route.name and (route.namespace or not resource.namespaced):
                 return self._create(request, route, query)
             case "POST" if route.subresource == "binding":
@@ -113,9 +117,13 @@ class Api:
             case _:
                 raise method_not_allowed()
 
-    def _collection(self, route: Route, query: Query) -> Response:
+    def _collection(self, route: Route, query: Query, *, as_table: bool) -> Response:
+        include = query.text("includeObject")
         if not route.watch and not query.flag("watch"):
-            return _json(200, reading.list_body(route.resource, reading.listed(self._store, route, query)))
+            page = reading.listed(self._store, route, query)
+            if as_table:
+                return _json(200, tables.table(route.resource, page.items, reading.list_metadata(page), include))
+            return _json(200, reading.list_body(route.resource, page))
         cuts = self._faults.cuts
         watch = reading.watch(
             self._store,
@@ -125,6 +133,8 @@ class Api:
             ended=self._ended,
             bookmark_seconds=self._bookmark_seconds,
         )
+        if as_table:
+            watch = dataclasses.replace(watch, encode=lambda stored: tables.encoded(stored, include))
         return Response(status=200, headers=Headers(_JSON_HEADERS), body=watch.lines())
 
     def _document(

@@ -6,6 +6,7 @@ pkg/apis/meta/internalversion/validation/validation.go.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -212,13 +213,18 @@ def _streamed_list_problems(query: Query, match: str, *, watch: bool) -> list[Pr
     return problems
 
 
+def list_metadata(page: Page) -> dict[str, object]:
+    metadata: dict[str, object] = {"resourceVersion": str(page.version)}
+    if page.continuation:
+        metadata["continue"] = page.continuation
+        if page.remaining is not None:
+            metadata["remainingItemCount"] = page.remaining
+    return metadata
+
+
 def list_body(resource: Resource, page: Page) -> bytes:
     """The JSON of a list. Items of built-in kinds have no kind and apiVersion, those of custom kinds do."""
-    parts = [f'"resourceVersion":"{page.version}"']
-    if page.continuation:
-        parts.append(f'"continue":"{page.continuation}"')
-    if page.remaining is not None and page.continuation:
-        parts.append(f'"remainingItemCount":{page.remaining}')
-    head = f'{{"kind":"{resource.kind}List","apiVersion":"{resource.api_version}","metadata":{{{",".join(parts)}}}'
+    metadata = json.dumps(list_metadata(page), separators=(",", ":"))
+    head = f'{{"kind":"{resource.kind}List","apiVersion":"{resource.api_version}","metadata":{metadata}'
     items = (stored.encoded if resource.custom else stored.body for stored in page.items)
     return b'%s,"items":[%s]}\n' % (head.encode(), b",".join(items))

@@ -36,6 +36,7 @@ class Watch:
         initial: Objects to send as ADDED first.
         initial_end: Send a bookmark after `initial` that marks its end.
         bookmark_seconds: Interval of bookmarks; 0: none.
+        encode: What an event shows of an object.
         cut: Whether the server ends this watch by a reset, asked often.
     """
 
@@ -48,6 +49,7 @@ class Watch:
     initial_end: bool = False
     bookmark_seconds: float = 0.0
     timeout_seconds: int | None = None
+    encode: Callable[[Stored], bytes] = lambda stored: stored.encoded
     cut: Callable[[], bool] = lambda: False
     ended: Callable[[], bool] = lambda: False
     clock: Callable[[], float] = field(default=time.monotonic)
@@ -57,7 +59,7 @@ class Watch:
         yield b""
         after = self.after
         if self.initial:
-            yield b"".join(_line("ADDED", stored.encoded) for stored in self.initial)
+            yield b"".join(_line("ADDED", self.encode(stored)) for stored in self.initial)
         if self.initial_end:
             yield self._bookmark(after, _INITIAL_EVENTS_END)
         seconds = _DEFAULT_SECONDS * (1 + random.random()) if self.timeout_seconds is None else self.timeout_seconds
@@ -106,11 +108,11 @@ class Watch:
         before = change.before is not None and self.matches(change.before.object)
         now = change.type != "DELETED" and self.matches(change.now.object)
         if now:
-            yield _line("MODIFIED" if before else "ADDED", change.now.encoded)
+            yield _line("MODIFIED" if before else "ADDED", self.encode(change.now))
         elif before:
             assert change.before is not None
             last = change.now if change.type == "DELETED" else _with_version(change.before, change.version)
-            yield _line("DELETED", last.encoded)
+            yield _line("DELETED", self.encode(last))
 
     def _bookmark(self, version: int, annotations: dict[str, str] | None = None) -> bytes:
         metadata: dict[str, object] = {"resourceVersion": str(version), "creationTimestamp": None}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -200,6 +201,33 @@ def test_an_iterable_is_sent_in_chunks_or_as_long_as_it_says(start: Start) -> No
         "chunked",
         b"abcdef",
     )
+
+
+def test_an_empty_piece_sends_the_head_at_once_and_notices_a_peer_that_has_left(start: Start) -> None:
+    more, noticed = threading.Event(), threading.Event()
+
+    def pieces() -> Iterator[bytes]:
+        try:
+            yield b""
+            assert more.wait(10)
+            yield b"one"
+            while True:
+                time.sleep(0.01)
+                yield b""
+        finally:
+            noticed.set()
+
+    server = start(lambda _: Response(status=200, body=pieces()))
+    with Client(server) as client:
+        client.send(b"GET / HTTP/1.1\r\n\r\n")
+        client.socket.settimeout(5)
+        head = client.socket.recv(4096)
+        assert head.startswith(b"HTTP/1.1 200 OK\r\n")
+        assert b"Transfer-Encoding: chunked\r\n" in head
+        more.set()
+        assert client.socket.recv(4096) == b"3\r\none\r\n"
+        assert not noticed.is_set()
+    assert noticed.wait(5)
 
 
 def test_a_handler_that_fails_costs_a_500_and_nothing_else(start: Start, caplog: pytest.LogCaptureFixture) -> None:
