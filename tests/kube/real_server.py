@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import datetime
+import functools
 import http.client
 import json
 import os
@@ -23,6 +24,7 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 
 from bastion.net.tls import Authority, new_key
+from bastion.processes import end_with_parent
 from tests.support.kubernetes_schemas import crd_documents
 from tests.support.waiting import until
 
@@ -171,6 +173,7 @@ class RealServer:
                     stdout=log,
                     stderr=log,
                     cwd=self._folder,
+                    preexec_fn=functools.partial(end_with_parent, os.getpid()),
                 )
             )
 

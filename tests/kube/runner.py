@@ -38,7 +38,10 @@ class Runner:
         self._context = ssl.create_default_context(cafile=target.ca_file)
 
     def run(self, scenario: Scenario) -> dict[str, dict[str, Any]]:
-        """The answers by the steps' names. Raises AssertionError if a step needs what an earlier one did not give."""
+        """The answers by the steps' names.
+
+        Raises AssertionError if an answer does not end, or lacks what a later step needs.
+        """
         variables = {"ns": f"corpus-{scenario.name}"}
         self._make_namespace(variables["ns"])
         answers = {}
@@ -85,6 +88,8 @@ class Runner:
             answer = connection.getresponse()
             text = answer.read() if lines is None else _lines(answer, lines)
             return answer.status, {key.lower(): value for key, value in answer.getheaders()}, text.decode()
+        except TimeoutError as error:
+            raise AssertionError(f"{method} {path}: the answer did not end within {_SECONDS} s") from error
         finally:
             connection.close()
 

@@ -39,7 +39,9 @@ def crd_documents() -> tuple[dict[str, Any], ...]:
     """JobSet's CustomResourceDefinition. Raises FileNotFoundError."""
     import yaml
 
-    return tuple(yaml.safe_load_all((crd_folder() / _JOB_SET).read_text()))
+    # The loader in C takes a tenth of the time, where PyYAML was built with it.
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    return tuple(yaml.load_all((crd_folder() / _JOB_SET).read_text(), Loader=loader))
 
 
 def job_set_problems(document: object) -> list[str]:

@@ -67,6 +67,7 @@ Dir::Cache "$cache/apt";
 Dir::Cache::Archives "$cache/apt/archives";
 Dir::Log "$cache/apt";
 APT::Sandbox::User "";
+APT::Update::Error-Mode "any";
 APT::Install-Recommends "false";
 Acquire::Languages "none";
 Acquire::Retries "3";
