@@ -21,9 +21,10 @@ from bastion import processes
 from bastion.adapters.tpu.provisioner import CloudTpuProvisioner, CloudTpuSettings
 from bastion.core.errors import ProvisionerUnavailable
 from bastion.core.model.gangs import GangRef, GangRequest, GangState, GangStatus, Place
+from bastion.emulators.markers import MARKER
 from bastion.emulators.tpu import EmulatorAddress, locate
 from bastion.emulators.tpu.faults import Faults
-from bastion.emulators.tpu.host import MARKER, HostFolder
+from bastion.emulators.tpu.host import HostFolder
 from bastion.processes import ProcessId
 from tests.support.waiting import until
 

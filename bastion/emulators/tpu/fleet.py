@@ -20,9 +20,10 @@ from dataclasses import dataclass, field
 
 from bastion.core.errors import Refused
 from bastion.core.model import instance_types
+from bastion.emulators.loopback import AddressBlocks
 from bastion.emulators.tpu.capacity import Capacity, parse_limits
 from bastion.emulators.tpu.faults import CreateFailure, Faults, stockout
-from bastion.emulators.tpu.hosts import AddressBlocks, Hosts, host_spec
+from bastion.emulators.tpu.hosts import Hosts, host_spec
 from bastion.emulators.tpu.ledger import OpenLedger, in_location
 from bastion.emulators.tpu.node_faults import FaultInjector
 from bastion.emulators.tpu.queue import Queue

@@ -13,15 +13,6 @@ from pathlib import Path
 
 from bastion.emulators.state_folder import write_private
 
-# The environment variable that marks every process of one host; `bastion.processes.end_marked` finds them by it.
-MARKER = "BASTION_VM"
-# Marks everything of a local bastion; inherited, so that its end also finds hosts without an emulator.
-HOME_MARKER = "BASTION_LOCAL_HOME"
-# What a host inherits from the emulator's environment: that marker, and the address of this machine's Cloud Storage (a
-# real VM has a name server).
-INHERITED = (HOME_MARKER, "STORAGE_EMULATOR_HOST", "TENSORSTORE_GCS_HTTP_URL")
-
-
 # Maximum lengths of a noted problem, in general and on a full disk: tmpfs needs no space for 127 bytes, ext4 for 59.
 _PROBLEM_BYTES = (400, 120, 59)
 

@@ -1,14 +1,8 @@
-"""Hosts as processes of this machine: loopback addresses, starting supervisors, ending all processes of a host.
-
-Each node has a block of loopback addresses, 127.100.N.1 for worker 0 and so on: ports of different nodes never collide,
-and peers look real. Listening on the metadata port of each address reserves a block. The supervisor inherits that
-socket, so the block stays reserved exactly as long as its hosts are alive.
-"""
+"""Hosts as processes of this machine: starting supervisors, ending all processes of a host."""
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
 import shutil
 import signal
@@ -23,51 +17,14 @@ from pathlib import Path
 import bastion
 from bastion import processes
 from bastion.core.model import instance_types
-from bastion.emulators.tpu.host import INHERITED, MARKER, HostFolder, HostSpec
+from bastion.emulators.markers import INHERITED, MARKER
+from bastion.emulators.tpu.host import HostFolder, HostSpec
 from bastion.emulators.tpu.records import HostRecord, NodeRecord
 from bastion.emulators.tpu.requests import LOCATION
 from bastion.emulators.tpu.settings import FleetSettings
 from bastion.processes import ProcessId
 
-METADATA_PORT = 9254
-_BLOCKS = 254
 _SERIAL_LOGS_KEPT = 64
-
-
-class NoAddressesLeft(OSError):
-    """Every block of loopback addresses is in use."""
-
-
-class AddressBlocks:
-    """Hands out blocks of loopback addresses, least recently used first."""
-
-    def __init__(self) -> None:
-        # Emulators of several users or tests start at different blocks, so that they rarely compete.
-        self._next = os.getpid() * 31 % _BLOCKS
-        self._lock = threading.Lock()
-
-    def take(self, hosts: int) -> list[socket.socket]:
-        """Return listening sockets in one block, one for each worker. Raises NoAddressesLeft."""
-        for _ in range(_BLOCKS):
-            with self._lock:
-                block = self._next + 1
-                self._next = block % _BLOCKS
-            listeners: list[socket.socket] = []
-            try:
-                for worker in range(1, hosts + 1):
-                    listener = socket.create_server((f"127.100.{block}.{worker}", METADATA_PORT))
-                    listeners.append(listener)
-            except OSError as error:
-                for listener in listeners:
-                    listener.close()
-                if error.errno != errno.EADDRINUSE:
-                    raise
-            else:
-                return listeners
-        raise NoAddressesLeft(
-            f"all {_BLOCKS} blocks of loopback addresses 127.100.N.1 have port {METADATA_PORT} taken; "
-            "delete nodes, or end the program that listens on that port on every address"
-        )
 
 
 class Hosts:

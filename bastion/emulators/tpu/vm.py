@@ -11,55 +11,27 @@ of the host. It imports little, because each host runs one. Invariants:
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
-import select
-import signal
 import socket
 import subprocess
 import sys
 import threading
-import time
 import uuid
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
-from typing import BinaryIO
 
 from bastion import processes
+from bastion.emulators.markers import INHERITED, MARKER
+from bastion.emulators.serial_log import SerialLog
+from bastion.emulators.supervision import Orphanhood, Wakeups, ended_children
 from bastion.emulators.tpu.address import locate
-from bastion.emulators.tpu.host import INHERITED, MARKER, HostFolder, HostSpec
+from bastion.emulators.tpu.host import HostFolder, HostSpec
 from bastion.emulators.tpu.metadata import MetadataServer
 
-_SERIAL_MAX_BYTES = 1024 * 1024
 _LINE_MAX_BYTES = 4096
 # The prefix of the startup script's messages, and its message before the agent.
 _SAYS = b"bastion: "
 _BEGINS = "starting the agent"
-
-
-class SerialLog:
-    """The startup script's output: at most two files of `max_bytes`, the older one ending in `.1`.
-
-    A full disk loses output. Never raises or stops reading: a full pipe would stop the whole host.
-    """
-
-    def __init__(self, path: Path, *, max_bytes: int = _SERIAL_MAX_BYTES) -> None:
-        self._path = path
-        self._max_bytes = max_bytes
-        self._stream: BinaryIO = path.open("ab", buffering=0)
-        self._size = path.stat().st_size
-        self._lock = threading.Lock()
-
-    def write(self, data: bytes) -> None:
-        with self._lock, contextlib.suppress(OSError):
-            if self._size and self._size + len(data) > self._max_bytes:
-                self._path.replace(self._path.with_name(self._path.name + ".1"))
-                following = self._path.open("ab", buffering=0)
-                self._stream.close()
-                self._stream = following
-                self._size = 0
-            self._size += self._stream.write(data) or 0
 
 
 class ScriptMessages:
@@ -91,14 +63,12 @@ class Supervisor:
         self._metadata = MetadataServer(spec, folder, listener)
         self._serial = SerialLog(folder.serial_log)
         self._boot_id = str(uuid.uuid4())
-        self._ending = False
         self._script: subprocess.Popen[bytes] | None = None
         self._pump: threading.Thread | None = None
-        self._wakeup, self._waker = socket.socketpair()
+        self._wakeups = Wakeups()
 
     def run(self) -> None:
         """Boot, wait until the host must end, end it."""
-        self._listen_to_signals()
         self._metadata.start()
         self._start_script()
         self._wait()
@@ -106,18 +76,6 @@ class Supervisor:
         self._reap()
         if self._pump is not None:
             self._pump.join(timeout=1.0)
-
-    def _listen_to_signals(self) -> None:
-        """Let a signal wake the waiting loop at once."""
-        self._wakeup.setblocking(False)
-        self._waker.setblocking(False)
-        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        signal.signal(signal.SIGTERM, self._on_end)
-        signal.signal(signal.SIGINT, self._on_end)
-        signal.signal(signal.SIGCHLD, lambda _number, _frame: None)
-
-    def _on_end(self, _number: int, _frame: FrameType | None) -> None:
-        self._ending = True
 
     def _start_script(self) -> None:
         if not self._spec.metadata.get("startup-script"):
@@ -145,18 +103,11 @@ class Supervisor:
 
     def _wait(self) -> None:
         """Return on the order to end, or without an emulator for too long."""
-        period = min(2.0, self._spec.orphan_seconds / 4)
-        alone_since: float | None = None
-        while not self._ending:
-            select.select([self._wakeup], [], [], period)
-            with contextlib.suppress(BlockingIOError):
-                self._wakeup.recv(4096)
+        orphanhood = Orphanhood(self._has_emulator, self._spec.orphan_seconds)
+        while not self._wakeups.ending:
+            self._wakeups.wait(orphanhood.period)
             self._reap()
-            if self._has_emulator():
-                alone_since = None
-            elif alone_since is None:
-                alone_since = time.monotonic()
-            elif time.monotonic() - alone_since > self._spec.orphan_seconds:
+            if orphanhood.is_over():
                 self._serial.write(b"bastion: no emulator serves this VM any more; ending it\n")
                 return
 
@@ -164,15 +115,10 @@ class Supervisor:
         return self._folder.spec.exists() and locate(Path(self._spec.state_dir)) is not None
 
     def _reap(self) -> None:
-        with contextlib.suppress(ChildProcessError):
-            while True:
-                pid, status = os.waitpid(-1, os.WNOHANG)
-                if pid == 0:
-                    return
-                if self._script is not None and pid == self._script.pid:
-                    code = os.waitstatus_to_exitcode(status)
-                    self._script.returncode = code
-                    self._serial.write(f"bastion: startup-script exit status {code}\n".encode())
+        for pid, code in ended_children():
+            if self._script is not None and pid == self._script.pid:
+                self._script.returncode = code
+                self._serial.write(f"bastion: startup-script exit status {code}\n".encode())
 
 
 def environment(spec: HostSpec, folder: HostFolder, boot_id: str) -> dict[str, str]:

@@ -13,9 +13,9 @@ from google.cloud import tpu_v2
 from google.longrunning import operations_pb2
 
 from bastion.core.errors import Refused
+from bastion.emulators.loopback import METADATA_PORT
 from bastion.emulators.tpu.fault_plan import FAULT_TYPES, FaultPlan, parse_rates
 from bastion.emulators.tpu.faults import Faults
-from bastion.emulators.tpu.hosts import METADATA_PORT
 from tests.support.emulated_queue import PATIENCE_SECONDS, ZONE, NodeState, Service, State, started
 from tests.support.waiting import until
 

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from bastion.emulators.tpu.hosts import METADATA_PORT, AddressBlocks
-from bastion.emulators.tpu.vm import SerialLog
+from bastion.emulators.loopback import METADATA_PORT, AddressBlocks
+from bastion.emulators.serial_log import SerialLog
 
 
 def test_a_serial_log_keeps_the_latest_and_never_more_than_two_files_of_its_bound(tmp_path: Path) -> None:

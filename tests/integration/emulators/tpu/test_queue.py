@@ -15,8 +15,8 @@ from google.api_core import exceptions
 from google.cloud import tpu_v2
 
 from bastion.core.errors import Refused
+from bastion.emulators.loopback import METADATA_PORT
 from bastion.emulators.tpu.capacity import parse_limits
-from bastion.emulators.tpu.hosts import METADATA_PORT
 from tests.support.emulated_queue import (
     LABELS,
     PATIENCE_SECONDS,
