@@ -50,7 +50,10 @@ class PodSupervisor:
 
     def run(self) -> None:
         self._metadata.start()
-        complete = True
+        # From the first report on signals are handled; an order before it came without one.
+        self._report()
+        self._follow_orders()
+        complete = not self._stopping
         for container in self._containers:
             if container.plan.init and complete:
                 self._start(container)

@@ -51,12 +51,16 @@ class Worker:
         self._ordered = grace_seconds
         self._kill_at = time.monotonic() + grace_seconds + _SLACK_SECONDS
         self.folder.order_stop(grace_seconds)
-        self.supervisor.signal(signal.SIGTERM)
+        self._signal(signal.SIGTERM)
 
     def wake(self) -> None:
         """Make the supervisor look for faults now."""
-        if self.supervisor is not None:
-            self.supervisor.signal(signal.SIGHUP)
+        self._signal(signal.SIGHUP)
+
+    def _signal(self, number: int) -> None:
+        # Before its first report the supervisor has no handlers; after it, it looks for orders and faults by itself.
+        if self.supervisor is not None and self.state().containers:
+            self.supervisor.signal(number)
 
     def look(self) -> None:
         """Notice the end of the supervisor, and end what it left."""
