@@ -84,7 +84,9 @@ def pod_status(pod: Obj, observed: Observed, *, now: float) -> Obj:
     if phase == old.get("phase"):
         status |= {name: old[name] for name in ("reason", "message") if old.get(name)}
     if observed.killed is not None:
-        status |= {"phase": "Failed", "reason": observed.killed.reason, "message": observed.killed.message}
+        if status["phase"] != "Succeeded":
+            status["phase"] = "Failed"
+        status |= {"reason": observed.killed.reason, "message": observed.killed.message}
     status["conditions"] = _conditions(old.get("conditions") or [], status, observed, now)
     return status
 
