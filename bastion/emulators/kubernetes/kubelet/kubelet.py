@@ -38,6 +38,7 @@ Obj = dict[str, Any]
 _log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 1.0
+_EXIT_SECONDS = 0.01
 # `killContainer` gives every container at least this long.
 _GRACE_MIN_SECONDS = 2.0
 _EVICTION_GRACE_SECONDS = 1.0
@@ -125,10 +126,18 @@ class Kubelet:
 
     def _run(self) -> None:
         while not self._stop.is_set():
-            select.select([self._changes], [], [], _POLL_SECONDS)
+            select.select([self._changes], [], [], self._pause_seconds)
             with contextlib.suppress(BlockingIOError):
                 os.read(self._changes, 65536)
             self._pass()
+
+    @property
+    def _pause_seconds(self) -> float:
+        workers = [record.worker for record in self._records.values() if record.worker is not None]
+        # A supervisor exits soon after its last report.
+        if any(not worker.ended and worker.reported_end for worker in workers):
+            return _EXIT_SECONDS
+        return min(_POLL_SECONDS, self._settings.image_backoff_seconds / 2)
 
     def _pass(self) -> None:
         self._workers.reap()
@@ -244,7 +253,7 @@ class Kubelet:
             address=worker.plan.address if worker is not None else "",
             node_address=_node_address(node),
             terminated=terminated,
-            killed=record.killed if terminated else None,
+            killed=record.killed,
             refused=record.refused,
         )
 

@@ -38,7 +38,7 @@ class Observed:
         waiting: Reason and message of containers that cannot be created, by name.
         address: Empty before the pod has one.
         terminated: No container runs or will run; what is not terminated is lost.
-        killed: A reason that overrides the containers', with the condition DisruptionTarget.
+        killed: A reason that overrides the containers', with the condition DisruptionTarget; once all have ended.
         refused: The pod never starts: the status has no containers (`rejectPod` of kubelet.go).
     """
 
@@ -83,11 +83,11 @@ def pod_status(pod: Obj, observed: Observed, *, now: float) -> Obj:
     status["phase"] = phase
     if phase == old.get("phase"):
         status |= {name: old[name] for name in ("reason", "message") if old.get(name)}
-    if observed.killed is not None:
-        if status["phase"] != "Succeeded":
-            status["phase"] = "Failed"
-        status |= {"reason": observed.killed.reason, "message": observed.killed.message}
-    status["conditions"] = _conditions(old.get("conditions") or [], status, observed, now)
+    # The status manager delays both until no container runs (`mergePodStatus`).
+    killed = observed.killed if status["phase"] in ("Succeeded", "Failed") else None
+    if killed is not None:
+        status |= {"reason": killed.reason, "message": killed.message}
+    status["conditions"] = _conditions(old.get("conditions") or [], status, observed, killed, now)
     return status
 
 
@@ -182,13 +182,13 @@ def _phase(initial: list[Obj], main: list[Obj]) -> str:
     return "Failed" if any(each["state"]["terminated"]["exitCode"] for each in main) else "Succeeded"
 
 
-def _conditions(old: list[Obj], status: Obj, observed: Observed, now: float) -> list[Obj]:
+def _conditions(old: list[Obj], status: Obj, observed: Observed, killed: Killed | None, now: float) -> list[Obj]:
     phase = status["phase"]
     main, initial = status["containerStatuses"], status.get("initContainerStatuses", [])
     conditions = [{**condition} for condition in old if condition["type"] not in _KUBELETS]
-    if observed.killed is not None:
+    if killed is not None:
         conditions = [condition for condition in conditions if condition["type"] != "DisruptionTarget"]
-        disruption = {"reason": "TerminationByKubelet", "message": observed.killed.message}
+        disruption = {"reason": "TerminationByKubelet", "message": killed.message}
         conditions.append({"type": "DisruptionTarget", "status": "True", **disruption})
     finished = {"Succeeded": "PodCompleted", "Failed": "PodFailed"}.get(phase)
     unready = [each["name"] for each in main if not each["ready"]]

@@ -33,6 +33,8 @@ class Worker:
     plan: PodPlan
     folder: PodFolder
     supervisor: ProcessId | None
+    # Whether the supervisor has said that it is about to exit.
+    reported_end: bool = field(default=False, init=False)
     _ordered: float | None = field(default=None, init=False)
     _kill_at: float = field(default=0.0, init=False)
 
@@ -66,6 +68,7 @@ class Worker:
         """Notice the end of the supervisor, and end what it left."""
         if self.supervisor is None:
             return
+        self.reported_end = self.state().ended
         if self._ordered is not None and time.monotonic() > self._kill_at:
             self.supervisor.signal(signal.SIGKILL)
         if not self.supervisor.alive:
