@@ -6,19 +6,17 @@ pkg/kubelet/nodeshutdown/nodeshutdown_manager.go.
 
 from __future__ import annotations
 
+import datetime
 from typing import Any
 
+from bastion.emulators.kubernetes.controllers.node_faults import TERMINATION_TAINT, is_silent, termination_of
 from bastion.emulators.kubernetes.kubelet.pod_folder import PodFolder
 from bastion.emulators.kubernetes.kubelet.status import Killed
 
 Obj = dict[str, Any]
 
-# GKE puts this taint on a spot VM's node when the VM is about to end.
-IMPENDING_TERMINATION = "cloud.google.com/impending-node-termination"
 # For pods on GKE's spot VMs, which end 30 s after the notice.
 _SPOT_GRACE_SECONDS = 15.0
-# Tests shorten it by this annotation of the node.
-GRACE_ANNOTATION = "emulator.bastion/shutdown-grace-seconds"
 
 
 def eviction(pod: Obj, folder: PodFolder) -> Killed | None:
@@ -40,13 +38,18 @@ def eviction(pod: Obj, folder: PodFolder) -> Killed | None:
 
 def shutdown(node: Obj) -> Killed | None:
     """The shutdown of a node with GKE's taint for it."""
-    if not any(taint["key"] == IMPENDING_TERMINATION for taint in (node.get("spec") or {}).get("taints") or ()):
+    if not any(taint["key"] == TERMINATION_TAINT for taint in (node.get("spec") or {}).get("taints") or ()):
         return None
     return Killed(reason="Terminated", message="Pod was terminated in response to imminent node shutdown.")
 
 
-def shutdown_grace_seconds(node: Obj) -> float:
-    try:
-        return float(node["metadata"]["annotations"][GRACE_ANNOTATION])
-    except (KeyError, ValueError):
-        return _SPOT_GRACE_SECONDS
+def shutdown_grace_seconds(node: Obj, now: datetime.datetime) -> float:
+    """The time that its pods have, in seconds."""
+    ends = termination_of(node)
+    return _SPOT_GRACE_SECONDS if ends is None else max(0.0, (ends - now).total_seconds())
+
+
+def has_no_contact(node: Obj) -> bool:
+    """Whether its kubelet reaches no API server (pkg/controller/nodelifecycle)."""
+    conditions = (node.get("status") or {}).get("conditions") or ()
+    return is_silent(node) or any(each["type"] == "Ready" and each["status"] == "Unknown" for each in conditions)

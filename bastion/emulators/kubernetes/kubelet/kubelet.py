@@ -12,6 +12,7 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import datetime
 import logging
 import os
 import select
@@ -24,7 +25,12 @@ from typing import Any
 from bastion.emulators.kubernetes.client import ApiClient, ApiError, Informer
 from bastion.emulators.kubernetes.kubelet import job
 from bastion.emulators.kubernetes.kubelet.addresses import PodAddresses
-from bastion.emulators.kubernetes.kubelet.disruption import eviction, shutdown, shutdown_grace_seconds
+from bastion.emulators.kubernetes.kubelet.disruption import (
+    eviction,
+    has_no_contact,
+    shutdown,
+    shutdown_grace_seconds,
+)
 from bastion.emulators.kubernetes.kubelet.environment import Addresses, ConfigError
 from bastion.emulators.kubernetes.kubelet.planning import Planner, grace_seconds
 from bastion.emulators.kubernetes.kubelet.pod_folder import CHANGES, ContainerState
@@ -176,7 +182,7 @@ class Kubelet:
             if record.worker is not None:
                 record.worker.kill()
             return
-        if _has_no_contact(node):
+        if has_no_contact(node):
             return
         metadata, phase = pod["metadata"], (pod.get("status") or {}).get("phase", "Pending")
         deleting = "deletionTimestamp" in metadata
@@ -236,7 +242,8 @@ class Kubelet:
             worker.order_stop(_EVICTION_GRACE_SECONDS)
         if record.killed is None and (killed := shutdown(node)) is not None and not worker.ended:
             record.killed = killed
-            worker.order_stop(min(grace_seconds(pod), shutdown_grace_seconds(node)))
+            now = datetime.datetime.now(datetime.timezone.utc)
+            worker.order_stop(min(grace_seconds(pod), shutdown_grace_seconds(node, now)))
         if "deletionTimestamp" in metadata:
             worker.order_stop(max(float(metadata.get("deletionGracePeriodSeconds") or 0), _GRACE_MIN_SECONDS))
         worker.look()
@@ -284,11 +291,6 @@ def _uid(pod: Obj) -> str:
 
 def _path(pod: Obj) -> str:
     return f"/api/v1/namespaces/{pod['metadata']['namespace']}/pods/{pod['metadata']['name']}"
-
-
-def _has_no_contact(node: Obj) -> bool:
-    conditions = (node.get("status") or {}).get("conditions") or ()
-    return any(each["type"] == "Ready" and each["status"] == "Unknown" for each in conditions)
 
 
 def _node_address(node: Obj) -> str:

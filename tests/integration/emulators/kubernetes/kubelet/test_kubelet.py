@@ -12,7 +12,8 @@ import pytest
 from bastion import processes
 from bastion.emulators.kubernetes.apiserver import ApiServer
 from bastion.emulators.kubernetes.client import ApiClient, ApiError
-from bastion.emulators.kubernetes.kubelet.disruption import GRACE_ANNOTATION, IMPENDING_TERMINATION
+from bastion.emulators.kubernetes.controllers.cluster import utc_now
+from bastion.emulators.kubernetes.controllers.node_faults import lose_node, preempt_node, remove_node
 from bastion.emulators.kubernetes.kubelet.kubelet import Kubelet
 from bastion.emulators.kubernetes.kubelet.planning import OOM_ANNOTATION
 from bastion.emulators.kubernetes.kubelet.settings import KubeletSettings
@@ -34,7 +35,7 @@ class Node:
         node = {
             "apiVersion": "v1",
             "kind": "Node",
-            "metadata": {"name": "node-1", "annotations": {GRACE_ANNOTATION: "0.2"}},
+            "metadata": {"name": "node-1"},
         }
         self.client.create("/api/v1/nodes", node)
         self.kubelet = Kubelet(self.client, self.settings)
@@ -144,9 +145,7 @@ def test_a_failure_has_the_exit_code_and_the_message_and_is_not_run_again(node: 
 
 
 def test_deletion_asks_the_first_process_and_removes_the_object_when_all_have_ended(node: Node) -> None:
-    pod = node.create(
-        "trap 'until [ -e go ]; do sleep 0.02; done; exit' TERM; touch up; while :; do sleep 0.02; done"
-    )
+    pod = node.create("trap 'until [ -e go ]; do sleep 0.02; done; exit' TERM; touch up; while :; do sleep 0.02; done")
     node.wait_file(pod, "up")
     node.delete(pod, grace_seconds=60)
     assert "deletionTimestamp" in node.get(pod)["metadata"]
@@ -241,10 +240,10 @@ def test_an_evicted_pod_says_which_resource_was_short(node: Node) -> None:
 
 
 def test_the_pods_of_a_node_that_shuts_down_end_and_say_so(node: Node) -> None:
-    pod = node.create("touch up; exec sleep 1000")
+    keep = {"finalizers": ["example.com/keep"]}
+    pod = node.create("touch up; exec sleep 1000", metadata=keep)
     node.wait_file(pod, "up")
-    taint = {"key": IMPENDING_TERMINATION, "effect": "NoSchedule"}
-    node.client.patch("/api/v1/nodes/node-1", {"spec": {"taints": [taint]}})
+    preempt_node(node.client, "node-1", now=utc_now(), grace_seconds=0)
     status = node.wait(pod, "Failed")
     assert (status["reason"], terminated(status)["exitCode"]) == ("Terminated", 137)
     assert conditions(status)["DisruptionTarget"] == ("True", "TerminationByKubelet")
@@ -255,13 +254,12 @@ def test_the_pods_of_a_node_that_shuts_down_end_and_say_so(node: Node) -> None:
 def test_a_lost_node_says_nothing_and_its_pods_live_until_it_is_gone(node: Node) -> None:
     pod = node.create("touch up; exec sleep 1000")
     node.wait(pod, "Running")
-    lost = {"type": "Ready", "status": "Unknown", "reason": "NodeStatusUnknown"}
-    node.client.patch("/api/v1/nodes/node-1/status", {"status": {"conditions": [lost]}})
+    lose_node(node.client, "node-1", now=utc_now())
     node.delete(pod, grace_seconds=1)
     time.sleep(0.1)
     uid = pod["metadata"]["uid"]
     assert processes.marked(MARKER, uid) != []
-    node.client.delete("/api/v1/nodes/node-1")
+    remove_node(node.client, "node-1")
     until(lambda: processes.marked(MARKER, uid) == [])
     assert node.get(pod)["status"]["phase"] == "Running"
 

@@ -241,8 +241,8 @@ def test_a_restarted_emulator_adopts_a_pod_and_sees_its_end(machine: Machine) ->
 
 
 def test_what_a_dead_supervisor_left_is_ended(machine: Machine) -> None:
-    worker = machine.start(pod(container("touch ready; sleep 1000")))
-    until(lambda: (worker.folder.home / "ready").exists())
+    worker = machine.start(pod(container("sleep 1000")))
+    until(lambda: {each.phase for each in worker.state().containers.values()} == {"running"})
     assert worker.supervisor is not None
     worker.supervisor.signal(signal.SIGKILL)
     states = machine.wait(worker)
