@@ -54,6 +54,11 @@ ENTRIES = (
     Entry("debug diff", "bastion.cli.admin.debug:DIFF", "show what this version decides differently"),
     Entry("sweep", "bastion.cli.admin.sweep:SWEEP", "delete orphaned slices"),
     Entry("emulator gcs", "bastion.cli.admin.emulator_gcs:GCS", "serve Cloud Storage from folders on this machine"),
+    Entry(
+        "emulator kubernetes",
+        "bastion.cli.admin.emulator_kubernetes:KUBERNETES",
+        "serve a Kubernetes cluster from processes of this machine",
+    ),
     Entry("emulator tpu", "bastion.cli.admin.emulator_tpu:TPU", "serve the Cloud TPU API on this machine"),
     Entry("proxy run", "bastion.cli.proxy.run:RUN", "run the encrypting storage proxy"),
     Entry("proxy doctor", "bastion.cli.proxy.doctor:DOCTOR", "check that storage clients reach a working proxy"),

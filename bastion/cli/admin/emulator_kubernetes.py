@@ -1,0 +1,92 @@
+"""`bastion emulator kubernetes`: a Kubernetes cluster on this machine (`bastion.emulators.kubernetes`), in the
+foreground.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from absl import flags
+
+from bastion.cli.command import Command, Invocation
+from bastion.cli.user_config import bastion_home
+from bastion.core.errors import BastionError
+
+_PORT_MAX = 65535
+
+
+def _define(values: flags.FlagValues) -> None:
+    flags.DEFINE_string(
+        "state_dir",
+        None,
+        "The folder for its state (default: $BASTION_HOME/emulator-kubernetes).",
+        flag_values=values,
+    )
+    flags.DEFINE_integer(
+        "port",
+        0,
+        "HTTPS port on 127.0.0.1; 0: the previous one if it is free, else any.",
+        0,
+        _PORT_MAX,
+        flag_values=values,
+    )
+    flags.DEFINE_multi_string(
+        "pool",
+        [],
+        "Node pools of one TPU slice each: INSTANCE_TYPE=COUNT, like v5litepod-16=2, or INSTANCE_TYPE=COUNT:spot; "
+        "repeatable.",
+        flag_values=values,
+    )
+    for name, default, what in (
+        ("grace_seconds", 5.0, "Time between SIGTERM and SIGKILL of all pods when the emulator ends."),
+        ("repair_seconds", 5.0, "Time from the end of a node to its successor."),
+        ("image_backoff_seconds", 10.0, "Time between the first two attempts to pull an image."),
+    ):
+        flags.DEFINE_float(name, default, what, 0.0, flag_values=values)
+
+
+def _run(call: Invocation) -> int:
+    from bastion.emulators.kubernetes.address import locate
+    from bastion.emulators.kubernetes.controllers.nodes import Pool
+    from bastion.emulators.kubernetes.serving import serve
+    from bastion.emulators.kubernetes.settings import EmulatorSettings
+    from bastion.emulators.state_folder import EmulatorRunning
+
+    given = call.flags
+    folder = Path(given.state_dir).expanduser() if given.state_dir else bastion_home() / "emulator-kubernetes"
+    settings = EmulatorSettings(
+        state_dir=folder,
+        port=given.port,
+        pools=tuple(Pool.parse(text) for text in given.pool),
+        repair_seconds=given.repair_seconds,
+        close_grace_seconds=given.grace_seconds,
+        image_backoff_seconds=given.image_backoff_seconds,
+    )
+    try:
+        serve(settings, say=lambda line: print(line, flush=True))
+    except EmulatorRunning as error:
+        running = locate(folder)
+        if running is None:  # it is starting or stopping
+            raise
+        raise BastionError(
+            f"process {running.process.pid} already serves {folder} at {running.server}; use it, stop it, or choose "
+            "another folder with --state_dir"
+        ) from error
+    return 0
+
+
+KUBERNETES = Command(
+    summary="Serves a Kubernetes API on this machine, in the foreground until SIGTERM or Ctrl-C.",
+    usage="[--state_dir=DIR] [--port=N] [--pool=TYPE=COUNT[:spot] ...]",
+    details=(
+        "For tests against Kubernetes without a cluster: a subset of the API with JobSets, Jobs and pods, and TPU node "
+        "pools labeled as on GKE. A pod's containers are processes of this machine, whatever their image; images "
+        "below missing/, private/, bare/ and nopython/ show faults. What is not emulated is refused by name. On start "
+        "it prints how to use kubectl.\n\n"
+        "Objects and pods are kept in DIR; the pods' output is below DIR/logs. All pods end with the emulator."
+    ),
+    examples=("bastion emulator kubernetes --pool=v5litepod-16=2 --pool=v5p-16=1:spot",),
+    takes_target=False,
+    define=_define,
+    run=_run,
+)
