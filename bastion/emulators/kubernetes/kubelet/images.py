@@ -3,7 +3,7 @@
 * `missing/...`: the registry does not have it.
 * `private/...`: the registry denies access.
 * `bare/...`: an image without a single program; starting a command fails.
-* `nopython/...`: an image without Python on its PATH.
+* `nopython/...`: an image without Python, in a mount namespace; a container fails where that is not allowed.
 
 References are parsed as github.com/distribution/reference does it; messages follow containerd and
 pkg/kubelet/images/image_manager.go.

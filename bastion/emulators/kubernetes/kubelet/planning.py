@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bastion.emulators.kubernetes.kubelet import images
+from bastion.emulators.kubernetes.kubelet import hide_python, images
 from bastion.emulators.kubernetes.kubelet.environment import (
     Addresses,
     Fetch,
@@ -27,7 +27,7 @@ from bastion.emulators.markers import INHERITED, MARKER
 Obj = dict[str, Any]
 
 OOM_ANNOTATION = "emulator.bastion/oom-after-seconds"
-_SYSTEM_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+_SYSTEM_PATH = ":".join(hide_python.FOLDERS)
 _GRACE_SECONDS = 30.0
 
 
@@ -90,10 +90,11 @@ class Planner:
         if not image.has_programs:
             missing = "executable file not found in $PATH" if "/" not in argv[0] else images.no_file(argv[0])
             problem = images.start_error(argv[0], missing)
+        hidden = () if image.has_python else (sys.executable, "-I", "-S", hide_python.__file__)
         return ContainerPlan(
             name=name,
             init=init,
-            argv=tuple(inside.rewrite(part) for part in argv),
+            argv=(*hidden, *(inside.rewrite(part) for part in argv)),
             environment={variable: inside.rewrite(value) for variable, value in variables.items()},
             folder=inside.rewrite(container.get("workingDir") or str(folder.home)),
             log=str(self._workers.log(metadata["namespace"], metadata["name"], metadata["uid"], name)),
@@ -108,7 +109,6 @@ class Planner:
         As on an emulated TPU VM, only the emulator's Python first on PATH comes from this user.
         """
         server = f"{addresses.pod}:{METADATA_PORT}"
-        python = f"{Path(sys.executable).parent}:{_SYSTEM_PATH}"
         return {
             "BASTION_EMULATED_TPU": "1",
             "GCE_METADATA_HOST": server,
@@ -117,7 +117,7 @@ class Planner:
             "HOME": str(folder.home),
             "HOSTNAME": hostname(pod),
             "LANG": "C.UTF-8",
-            "PATH": python if image.has_python else str(without_python(self._settings.state_dir)),
+            "PATH": f"{Path(sys.executable).parent}:{_SYSTEM_PATH}" if image.has_python else _SYSTEM_PATH,
             **{name: os.environ[name] for name in INHERITED if name in os.environ},
         }
 
@@ -125,21 +125,6 @@ class Planner:
 def grace_seconds(pod: Obj) -> float:
     """Its own grace period, without a deletion's."""
     return float(pod["spec"].get("terminationGracePeriodSeconds", _GRACE_SECONDS))
-
-
-def without_python(state_dir: Path) -> Path:
-    """A folder with links to all programs of this machine but Python."""
-    folder = state_dir / "nopython"
-    if not folder.is_dir():
-        draft = state_dir / f".nopython.{os.getpid()}"
-        draft.mkdir(mode=0o700, exist_ok=True)
-        for place in _SYSTEM_PATH.split(":"):
-            for program in Path(place).iterdir() if Path(place).is_dir() else ():
-                link = draft / program.name
-                if not program.name.startswith(("python", "pypy")) and not link.is_symlink():
-                    link.symlink_to(program)
-        draft.replace(folder)
-    return folder
 
 
 def _oom_after(annotations: Obj) -> float | None:

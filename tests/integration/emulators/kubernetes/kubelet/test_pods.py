@@ -21,6 +21,7 @@ from bastion.emulators import state_folder
 from bastion.emulators.kubernetes.address import ADDRESS_FILE
 from bastion.emulators.kubernetes.kubelet.addresses import PodAddresses
 from bastion.emulators.kubernetes.kubelet.environment import Addresses
+from bastion.emulators.kubernetes.kubelet.hide_python import FOLDERS
 from bastion.emulators.kubernetes.kubelet.planning import OOM_ANNOTATION, Owner, Planner
 from bastion.emulators.kubernetes.kubelet.pod_folder import ContainerState, PodPlan
 from bastion.emulators.kubernetes.kubelet.settings import KubeletSettings
@@ -216,6 +217,17 @@ def test_the_last_log_lines_are_the_message_if_the_policy_says_so(machine: Machi
     wordy = container("seq 1 100; exit 1", terminationMessagePolicy="FallbackToLogsOnError")
     message = machine.run(pod(wordy))["host"].message
     assert message.splitlines() == [str(number) for number in range(21, 101)]
+
+
+def test_an_image_without_python_has_none_in_any_folder(machine: Machine) -> None:
+    names = " ".join(f"{folder}/{name}" for folder in FOLDERS for name in ("python3", "python3.11", "python3.12"))
+    script = f"type -P python3 && exit 1; for each in {names}; do [ -f $each ] && exit 2; done; echo $(type -P bash)"
+    mine = pod({**container(script.replace("$", "$$")), "image": "nopython/x"})
+    state = machine.run(mine)["host"]
+    if "cannot be emulated here" in machine.log(mine):
+        pytest.skip("this machine allows no mount namespaces")
+    assert state.exit_code == 0
+    assert machine.log(mine).endswith("/bash\n")
 
 
 def test_a_pod_has_a_metadata_server_with_its_identity(machine: Machine) -> None:
