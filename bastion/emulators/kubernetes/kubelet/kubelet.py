@@ -12,7 +12,6 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
-import datetime
 import logging
 import os
 import select
@@ -22,7 +21,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from bastion.emulators.kubernetes.client import ApiClient, ApiError, Informer
+from bastion.emulators.kubernetes.client import ApiClient, ApiError, Informer, running
+from bastion.emulators.kubernetes.controllers.cluster import utc_now
+from bastion.emulators.kubernetes.controllers.events import Recorder
 from bastion.emulators.kubernetes.kubelet import job
 from bastion.emulators.kubernetes.kubelet.addresses import PodAddresses
 from bastion.emulators.kubernetes.kubelet.disruption import (
@@ -33,6 +34,7 @@ from bastion.emulators.kubernetes.kubelet.disruption import (
 )
 from bastion.emulators.kubernetes.kubelet.environment import Addresses, ConfigError
 from bastion.emulators.kubernetes.kubelet.planning import Planner, grace_seconds
+from bastion.emulators.kubernetes.kubelet.pod_events import events
 from bastion.emulators.kubernetes.kubelet.pod_folder import CHANGES, ContainerState
 from bastion.emulators.kubernetes.kubelet.pulls import Pulls, Waiting
 from bastion.emulators.kubernetes.kubelet.refusals import refusal
@@ -48,7 +50,6 @@ _EXIT_SECONDS = 0.01
 # `killContainer` gives every container at least this long.
 _GRACE_MIN_SECONDS = 2.0
 _EVICTION_GRACE_SECONDS = 1.0
-_SYNC_SECONDS = 30.0
 
 
 @dataclass(slots=True)
@@ -76,7 +77,9 @@ class Kubelet:
         self._changes = -1
         self._pods = Informer(client, "/api/v1/pods", on_change=self._on_change)
         self._nodes = Informer(client, "/api/v1/nodes", on_change=self._on_change)
+        self._recorder = Recorder(client, utc_now)
         self._namespace = ""
+        self._informers = contextlib.ExitStack()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -90,11 +93,9 @@ class Kubelet:
         for uid, worker in self._workers.adopt().items():
             self._records[uid] = self._record(worker)
             self._addresses.adopt(worker.plan.job, worker.plan.address)
-        for informer in (self._nodes, self._pods):
-            informer.start()
-        for informer in (self._nodes, self._pods):
-            if not informer.wait_synced(_SYNC_SECONDS):
-                raise TimeoutError(f"no list of {informer.path} within {_SYNC_SECONDS:.0f} s; check the API server")
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(running({"nodes": self._nodes, "pods": self._pods}))
+            self._informers = stack.pop_all()
         self._thread = threading.Thread(target=self._run, name="kubelet", daemon=True)
         self._thread.start()
 
@@ -102,8 +103,7 @@ class Kubelet:
         """Stop; by default end all pods, without a word to the API, like nodes that are switched off."""
         self._stop.set()
         self._on_change(None, None)
-        for informer in (self._nodes, self._pods):
-            informer.stop()
+        self._informers.close()
         if self._thread is not None:
             self._thread.join()
         if end_pods:
@@ -160,6 +160,8 @@ class Kubelet:
                 # A conflict or deletion shows in the cache soon; anything else is tried again.
                 if error.code not in (404, 409):
                     _log.warning("pod %s: %s", pod["metadata"]["name"], error)
+            except Exception:  # noqa: BLE001 - a bug about one pod must not end the others' kubelet
+                _log.exception("pod %s", pod["metadata"]["name"])
         self._addresses.keep_only({job.group(pod) for pod in pods.values()})
 
     def _record(self, worker: Worker | None) -> _Record:
@@ -242,9 +244,12 @@ class Kubelet:
             worker.order_stop(_EVICTION_GRACE_SECONDS)
         if record.killed is None and (killed := shutdown(node)) is not None and not worker.ended:
             record.killed = killed
-            now = datetime.datetime.now(datetime.timezone.utc)
-            worker.order_stop(min(grace_seconds(pod), shutdown_grace_seconds(node, now)))
+            worker.order_stop(min(grace_seconds(pod), shutdown_grace_seconds(node, utc_now())))
         if "deletionTimestamp" in metadata:
+            if not worker.stopping:
+                for container in pod["spec"]["containers"]:
+                    message = f"Stopping container {container['name']}"
+                    self._recorder.record(pod, "Killing", message, warning=False)
             worker.order_stop(max(float(metadata.get("deletionGracePeriodSeconds") or 0), _GRACE_MIN_SECONDS))
         worker.look()
 
@@ -269,6 +274,8 @@ class Kubelet:
         precondition = {"uid": metadata["uid"], "resourceVersion": metadata["resourceVersion"]}
         answer = self._client.patch(f"{_path(pod)}/status", {"metadata": precondition, "status": status})
         self._pods.learn(answer)
+        for event in events(pod, status):
+            self._recorder.record(pod, event.reason, event.message, warning=event.warning)
 
     def _remove_if(self, pod: Obj, record: _Record, condition: bool) -> None:
         """Delete the object for good, once; finalizers can keep it for longer."""

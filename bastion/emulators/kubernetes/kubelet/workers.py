@@ -43,8 +43,21 @@ class Worker:
         """Whether no process of the pod is left."""
         return self.supervisor is None
 
+    @property
+    def stopping(self) -> bool:
+        """Whether its end was ordered."""
+        return self._ordered is not None
+
     def state(self) -> PodState:
         return self.folder.read_state()
+
+    def adopt(self) -> None:
+        """Continue after another emulator, which may have ordered the end."""
+        order = self.folder.read_stop()
+        if order is not None:
+            self._ordered = order[1]
+            self._kill_at = time.monotonic() + order[1] + _SLACK_SECONDS
+        self.look()
 
     def order_stop(self, grace_seconds: float) -> None:
         """Order the end once, or again with a shorter grace period."""
@@ -150,7 +163,7 @@ class Workers:
             # Without a noted supervisor the emulator died while it started it.
             supervisor = folder.read_supervisor() or ProcessId(0, 0)
             worker = Worker(uid=plan.uid, plan=plan, folder=folder, supervisor=supervisor)
-            worker.look()
+            worker.adopt()
             found[plan.uid] = worker
         return found
 

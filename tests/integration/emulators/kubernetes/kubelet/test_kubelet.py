@@ -131,6 +131,8 @@ def test_a_pod_runs_and_succeeds(node: Node) -> None:
     status = node.wait(pod, "Succeeded", "Failed")
     assert (status["phase"], terminated(status)["reason"]) == ("Succeeded", "Completed")
     assert conditions(status)["Ready"] == ("False", "PodCompleted")
+    events = node.client.list("/api/v1/namespaces/default/events")["items"]
+    assert "Started container host" in [each["message"] for each in events]
 
 
 def test_a_failure_has_the_exit_code_and_the_message_and_is_not_run_again(node: Node) -> None:
@@ -140,7 +142,9 @@ def test_a_failure_has_the_exit_code_and_the_message_and_is_not_run_again(node: 
     status = node.wait(pod, "Succeeded", "Failed")
     assert status["phase"] == "Failed"
     assert (terminated(status)["exitCode"], terminated(status)["message"]) == (64, "why\n")
-    node.kubelet._on_change(None, None)
+    node.client.patch(f"{PODS}/{pod['metadata']['name']}", {"metadata": {"labels": {"a": "b"}}})
+    # The kubelet has looked at the first pod again when a later one has ended.
+    node.wait(node.create(), "Succeeded")
     assert len((node.home(pod) / "runs").read_text().splitlines()) == 1
 
 
