@@ -10,8 +10,7 @@ from typing import Any
 import pytest
 
 from bastion import processes
-from bastion.emulators.kubernetes.apiserver import ApiServer
-from bastion.emulators.kubernetes.client import ApiClient, ApiError
+from bastion.emulators.kubernetes.client import Address, ApiClient, ApiError
 from bastion.emulators.kubernetes.controllers.cluster import utc_now
 from bastion.emulators.kubernetes.controllers.node_faults import lose_node, preempt_node, remove_node
 from bastion.emulators.kubernetes.kubelet.kubelet import Kubelet
@@ -27,11 +26,10 @@ PODS = "/api/v1/namespaces/default/pods"
 class Node:
     """An API server with one node, and the kubelet."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, address: Address) -> None:
         self.folder = folder
         self.settings = KubeletSettings(state_dir=folder, image_backoff_seconds=0.1, close_grace_seconds=0.0)
-        self.server = ApiServer(folder)
-        self.client = ApiClient.connect(self.server.open())
+        self.client = ApiClient.connect(address)
         node = {
             "apiVersion": "v1",
             "kind": "Node",
@@ -45,7 +43,6 @@ class Node:
     def close(self) -> None:
         self.kubelet.close()
         self.client.close()
-        self.server.close(grace_seconds=0.5)
         assert [uid for uid in self.uids if processes.marked(MARKER, uid)] == []
 
     def create(self, script: str = "exit 0", **changes: Any) -> Obj:
@@ -100,8 +97,8 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    node = Node(tmp_path)
+def node(tmp_path: Path, address: Address) -> Iterator[Node]:
+    node = Node(tmp_path, address)
     yield node
     node.close()
 
