@@ -17,6 +17,7 @@ from bastion.emulators.kubernetes.kubelet.kubelet import Kubelet
 from bastion.emulators.kubernetes.kubelet.planning import OOM_ANNOTATION
 from bastion.emulators.kubernetes.kubelet.settings import KubeletSettings
 from bastion.emulators.markers import MARKER
+from tests.support.kubernetes_schemas import object_problems
 from tests.support.waiting import until
 
 Obj = dict[str, Any]
@@ -64,7 +65,10 @@ class Node:
     def wait(self, pod: Obj, *phases: str) -> Obj:
         """Wait for one of these phases; return the status."""
         until(lambda: self.get(pod)["status"].get("phase") in phases)
-        status: Obj = self.get(pod)["status"]
+        found = self.get(pod)
+        # By the models of the official client, which do not say where null stands for no time.
+        assert object_problems(without_nulls(found)) == []
+        status: Obj = found["status"]
         return status
 
     def wait_reason(self, pod: Obj, reason: str) -> str:
@@ -101,6 +105,12 @@ def node(tmp_path: Path, address: Address) -> Iterator[Node]:
     node = Node(tmp_path, address)
     yield node
     node.close()
+
+
+def without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_nulls(each) for name, each in value.items() if each is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def conditions(status: Obj) -> dict[str, tuple[str, str]]:
