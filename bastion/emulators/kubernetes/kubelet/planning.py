@@ -84,7 +84,9 @@ class Planner:
             pod, container, addresses, self._fetch, injected=tpu_variables(pod, container, addresses)
         )
         variables = self._base(pod, addresses, folder, image) | declared
-        variables |= {MARKER: metadata["uid"], CONTAINER_MARKER: f"{metadata['uid']}/{name}"}
+        variables[MARKER] = metadata["uid"]
+        if len(pod["spec"]["containers"]) > 1:
+            variables[CONTAINER_MARKER] = f"{metadata['uid']}/{name}"
         argv = command(container, declared)
         problem = ""
         if not image.has_programs:
