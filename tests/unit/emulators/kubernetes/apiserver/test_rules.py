@@ -21,7 +21,7 @@ def _problems(resource: Resource, document: Object) -> list[str]:
     document["metadata"].setdefault("uid", "u")
     rules.default(document)
     rules.prepare_create(document)
-    return [problem.message() for problem in rules.create_problems(document)]
+    return [problem.message() for problem in rules.create_problems(document) + rules.denials(document)]
 
 
 def _set(document: Object, path: str, value: object) -> Object:
@@ -76,11 +76,11 @@ def test_a_set_that_is_not_suspended_does_not_change() -> None:
     rules.default(old)
     pods = f"{_JOB}.template.spec.template.spec"
     placed = _set(old, f"{pods}.nodeSelector", {"a": "b"})
-    assert [each.field for each in rules.update_problems(placed, old)] == ["spec.replicatedJobs"]
+    assert [each.field for each in rules.update_denials(placed, old)] == ["spec.replicatedJobs"]
     suspended = _set(old, "spec.suspend", True)
-    assert rules.update_problems(_set(placed, "spec.suspend", True), suspended) == []
-    assert rules.update_problems(_set(old, "spec.suspend", True), old) == []
-    assert rules.update_problems(_set(suspended, f"{pods}.hostname", "h"), suspended)
+    assert rules.update_denials(_set(placed, "spec.suspend", True), suspended) == []
+    assert rules.update_denials(_set(old, "spec.suspend", True), old) == []
+    assert rules.update_denials(_set(suspended, f"{pods}.hostname", "h"), suspended)
     assert rules.update_problems(_set(old, "spec.network", {"subdomain": "x"}), old)
 
 
