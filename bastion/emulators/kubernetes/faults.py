@@ -108,7 +108,10 @@ class FaultFiles:
 
     def _run(self) -> None:
         while not self._stop.wait(_PERIOD_SECONDS):
-            self._look()
+            try:
+                self._look()
+            except Exception:  # noqa: BLE001, PERF203 - one fault must not keep the others from happening
+                _log.exception("faults")
 
     def _look(self) -> None:
         with contextlib.suppress(OSError):

@@ -150,6 +150,24 @@ def test_out_of_memory_on_demand_fails_the_gang_with_137(cluster: Cluster) -> No
     assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
 
 
+def test_an_evicted_pod_fails_its_gang(cluster: Cluster) -> None:
+    cluster.submit("trap 'exit 1' TERM; touch up; while :; do sleep 0.02; done")
+    cluster.wait_running()
+    Faults(cluster.folder).evict(cluster.pods()[0]["metadata"]["name"])
+    until(lambda: cluster.condition() == "Failed")
+    assert "TerminationByKubelet" in cluster.reasons()
+
+
+def test_a_machine_that_is_gone_takes_its_processes_and_fails_the_gang(cluster: Cluster) -> None:
+    cluster.submit("trap '' TERM; touch up; while :; do sleep 0.02; done")
+    cluster.wait_running()
+    cluster.pods()
+    Faults(cluster.folder).remove(cluster.node("v5litepod-8-0-0"))
+    until(lambda: cluster.condition() == "Failed")
+    assert "DisruptionTarget" in cluster.client.list(JOBS)["items"][0]["status"]["conditions"][0]["message"]
+    until(lambda: [uid for uid in cluster.uids if processes.marked(MARKER, uid)] == [])
+
+
 def test_a_gang_waits_for_a_pool_that_is_held(tmp_path: Path) -> None:
     Faults(tmp_path).hold("v5litepod-8-0")
     emulator = Emulator(settings(tmp_path))
