@@ -226,6 +226,9 @@ def test_a_cluster_that_hangs_delays_its_own_jobs_only_and_nothing_starts_twice(
     until(lambda: "east" in places.alarms(), 30)
 
     places.revive("east")
+    began = time.monotonic()
+    until(lambda: stuck.begun)
+    print(f"a job in the cluster that was frozen began {time.monotonic() - began:.1f} s after it was revived")
     until(stuck.succeeded_at_once)
     first["east"].let_end()
     until(first["east"].succeeded_at_once)
