@@ -94,7 +94,7 @@ def run(seed: int, *, split: bool) -> Counter[str]:
     return history.hits
 
 
-@pytest.mark.parametrize("batch", range(max(1, SEEDS // 6)))
+@pytest.mark.parametrize("batch", range(max(1, SEEDS // 12)))
 def test_invariants_hold_and_each_class_of_fault_is_met(batch: int) -> None:
     hits: Counter[str] = Counter()
     for seed in range(6 * batch, 6 * batch + 6):
@@ -102,6 +102,6 @@ def test_invariants_hold_and_each_class_of_fault_is_met(batch: int) -> None:
     assert hits.keys() >= CLASSES, hits
 
 
-@pytest.mark.parametrize("seed", range(max(1, SEEDS // 2)))
+@pytest.mark.parametrize("seed", range(max(1, SEEDS // 12)))
 def test_two_daemons_that_both_act_break_nothing_but_the_room_they_share(seed: int) -> None:
     run(seed, split=True)
