@@ -25,7 +25,7 @@ def test_the_address_is_published_for_this_user_while_the_server_answers(fresh: 
     folder = server.state_dir
     assert locate(folder) == server.address
     for name in ("kubernetes.json", "kubeconfig", "server.pem", "objects.sqlite"):
-        assert (folder / name).stat().st_mode & 0o077 == 0 or name == "objects.sqlite"
+        assert (folder / name).stat().st_mode & 0o077 == 0
     assert folder.stat().st_mode & 0o777 == 0o700
     server.close()
     assert locate(folder) is None
