@@ -82,8 +82,8 @@ def _waiting(wait: CapacityWait, now: float) -> str:
 
 
 def labels(pairs: Mapping[str, str]) -> str:
-    """`team=vision, sweep=7`."""
-    return plain(", ".join(f"{key}={value}" for key, value in pairs.items()))
+    """`sweep=7, team=vision`."""
+    return plain(", ".join(f"{key}={value}" for key, value in sorted(pairs.items())))
 
 
 def _again(entry: JobEntry) -> str:
