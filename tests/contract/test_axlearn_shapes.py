@@ -32,7 +32,7 @@ class JobState:
 
 @dataclass
 class JobMetadata:
-    """What a spec's `metadata` is read into, less the fields that this class lacks (axlearn/cloud/common/bastion.py)."""
+    """What a spec's `metadata` is read into, without unknown fields (axlearn/cloud/common/bastion.py)."""
 
     user_id: str
     project_id: str
