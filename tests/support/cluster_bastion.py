@@ -1,0 +1,144 @@
+"""A bastion whose slices are pods of an emulated cluster: the cluster in this process, the daemon a process of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from bastion.core.bucket import keys
+from bastion.core.errors import NotFound
+from bastion.core.status import packing
+from bastion.core.status.document import JobEntry, StatusDocument
+from bastion.emulators.kubernetes.client import Obj
+from bastion.processes import marked
+from bastion.wiring.local import LocalHome, starter_quota
+from bastion.wiring.roots import open_root
+from tests.support.emulated_cluster import NAMESPACE, EmulatedCluster, emulated_cluster
+from tests.support.local_root import USER, LocalRoot, RootJob
+from tests.support.waiting import until
+
+QUICK_DAEMON = str(Path(__file__).parents[1] / "e2e" / "quick_daemon.py")
+JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
+PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
+# Two attempts that are lost are all of the budget; a gang that is half placed has a second.
+_SETTINGS = """
+project = "local"
+
+[clusters.test]
+kubeconfig = "{kubeconfig}"
+uid = "{uid}"
+
+[defaults]
+zones = ["k8s:test"]
+
+[defaults.pod]
+image = "this-machine"
+grace_seconds = 12
+spot_grace_seconds = 12
+
+[types.v4]
+[types.v5litepod]
+[types.v6e]
+
+[[tiers]]
+model = "{model}"
+
+[budgets]
+infrastructure_attempts = 2
+zone_wait_seconds = 1
+"""
+
+
+@dataclass
+class ClusterBastion:
+    """A ROOT and the cluster of its slices."""
+
+    root: LocalRoot
+    cluster: EmulatedCluster
+    folder: Path
+
+    def job(self, name: str, command: str, *, instance_type: str = "tpu-v4-8", **options: Any) -> ClusterJob:
+        return ClusterJob(self, name, command, instance_type=instance_type, **options)
+
+    def status(self) -> StatusDocument:
+        return packing.read(self.root.store.get(keys.STATUS).data)
+
+    def pod_processes(self) -> list[Any]:
+        return marked("BASTION_LOCAL_CLUSTER", str(self.folder))
+
+
+class ClusterJob(RootJob):
+    """A job of a `ClusterBastion`, as bucket and cluster show it."""
+
+    def __init__(self, bastion: ClusterBastion, name: str, command: str, **options: Any) -> None:
+        self.bastion = bastion
+        super().__init__(bastion.root, name, command, **options)
+
+    def pods(self) -> list[Obj]:
+        """Pods of its present attempt, in the order of its hosts."""
+        entry = self.entry()
+        if entry is None or entry.attempt is None:
+            return []
+        selector = f"bastion-run={entry.uid}-{entry.attempt}"
+        found: list[Obj] = self.bastion.cluster.client.list(PODS, labelSelector=selector)["items"]
+        labels = ("jobset.sigs.k8s.io/job-index", "batch.kubernetes.io/job-completion-index")
+        return sorted(found, key=lambda pod: [int(pod["metadata"]["labels"][label]) for label in labels])
+
+    def entry(self) -> JobEntry | None:
+        """What `bastion list` and `why` are made from."""
+        return next((each for each in self.bastion.status().jobs if each.name == self.name), None)
+
+    def printed(self, text: str, *, run: int = 1, host: int = 0) -> bool:
+        return any(name.endswith(f"-{run}") and text in self.output(name, host) for name in self.runs())
+
+    def await_line(self, text: str, *, run: int = 1, host: int = 0, seconds: float = 60.0) -> None:
+        """Wait until that run has printed a line."""
+        until(lambda: self.printed(text, run=run, host=host) or self.result(), seconds)
+        assert self.printed(text, run=run, host=host), self.result()
+
+    def ended(self, seconds: float = 90.0) -> dict[str, Any]:
+        """Its result, once the state is gone too."""
+        until(lambda: self.result() and self.store.head(keys.state(self.name)) is None, seconds)
+        result = self.result()
+        assert result is not None
+        return result
+
+    def history(self) -> str:
+        try:
+            return self.store.get(keys.job_history(self.name)).data.decode()
+        except NotFound:
+            return ""
+
+    def cancel(self) -> None:
+        self.store.put(keys.user_state(self.name), b'{"status": "CANCELLING"}', generation=0)
+
+
+def causes(result: dict[str, Any]) -> list[str]:
+    return [attempt["cause"] for attempt in result["attempts"]]
+
+
+@contextmanager
+def cluster_bastion(folder: Path, *pools: str, model: str = "on-demand") -> Iterator[ClusterBastion]:
+    """A bastion with its daemon; afterwards no pod of it may have a process."""
+    home = LocalHome(folder / "home")
+    home.run_dir.mkdir(parents=True)
+    state = folder / "cluster"
+    state.mkdir()
+    with emulated_cluster(state, *pools) as cluster:
+        url = str(folder / "root" / "e2e-bastion")
+        root = LocalRoot(home=home, url=url, store=open_root(url))
+        root.store.put(keys.PROJECT_QUOTAS, starter_quota(USER), generation=0)
+        settings = _SETTINGS.format(
+            kubeconfig=cluster.settings.kubeconfig, uid=cluster.settings.uid, model=model
+        )
+        root.store.put(keys.DAEMON_SETTINGS, settings.encode(), generation=0)
+        root.start_daemon(QUICK_DAEMON)
+        try:
+            yield ClusterBastion(root, cluster, state)
+        finally:
+            for daemon in root.daemons:
+                daemon.kill()
+                daemon.wait()
