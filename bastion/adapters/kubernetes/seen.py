@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from bastion.adapters.kubernetes import terms
+from bastion.core.bucket import keys
 
 _TEXT_MAX_CHARS = 500
 _LABELS_OF_OTHERS = ("jobset.sigs.k8s.io/", "batch.kubernetes.io/", "kueue.x-k8s.io/")
@@ -45,7 +46,7 @@ class SeenJobSet:
 class SeenJob:
     name: str
     uid: str
-    run: str
+    run: str  # empty if it belongs to another JobSet, such as someone's copy of ours
     deleting: bool
     failed: Word | None  # also while its pods still end
 
@@ -98,7 +99,7 @@ def job(item: Mapping[str, Any]) -> SeenJob:
     return SeenJob(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
-        run=(metadata.get("labels") or {}).get(terms.LABEL_RUN, ""),
+        run=_run_of_part(metadata.get("labels") or {}),
         deleting=bool(metadata.get("deletionTimestamp")),
         failed=conditions.get("Failed") or conditions.get("FailureTarget"),
     )
@@ -113,7 +114,7 @@ def pod(item: Mapping[str, Any]) -> SeenPod:
     return SeenPod(
         name=metadata["name"],
         uid=metadata.get("uid", ""),
-        run=labels.get(terms.LABEL_RUN, ""),
+        run=_run_of_part(labels),
         slice_index=_number(labels.get(terms.LABEL_JOB_INDEX, "")),
         worker=_number(labels.get(terms.LABEL_COMPLETION_INDEX, "")),
         phase=status.get("phase", "Pending"),
@@ -125,6 +126,11 @@ def pod(item: Mapping[str, Any]) -> SeenPod:
         waiting=waiting,
         ended=ended,
     )
+
+
+def _run_of_part(labels: Mapping[str, str]) -> str:
+    run = labels.get(terms.LABEL_RUN, "")
+    return run if labels.get(terms.LABEL_JOBSET, keys.gang(run)) == keys.gang(run) else ""
 
 
 def _container(status: Mapping[str, Any]) -> tuple[Word | None, tuple[str, int, str] | None]:
