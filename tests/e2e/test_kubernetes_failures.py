@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from bastion.core.errors import EXIT_REFUSED
-from bastion.emulators.kubernetes.client import ApiClient, ApiError
+from bastion.emulators.kubernetes.client import ApiClient
 from bastion.emulators.kubernetes.controllers import node_faults
 from bastion.emulators.kubernetes.kubelet.pod_folder import PodFolder
 from tests.support.cluster_bastion import JOBSETS, PODS, ClusterBastion, ClusterJob, causes, cluster_bastion
@@ -271,4 +271,7 @@ def test_someone_elses_job_set_is_named_and_left_alone(jobs: dict[str, ClusterJo
 def test_nothing_is_left_in_the_cluster(jobs: dict[str, ClusterJob], bastion: ClusterBastion) -> None:
     for job in jobs.values():
         job.ended()
-    until(lambda: bastion.cluster.everything() == [])
+    try:
+        until(lambda: bastion.cluster.everything() == [])
+    finally:
+        print(bastion.cluster.everything())

@@ -1,18 +1,24 @@
-"""A bastion whose slices are pods of an emulated cluster: the cluster in this process, the daemon a process of its own."""
+"""A bastion whose slices are pods of an emulated cluster: the cluster in this process, the daemon in its own."""
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from bastion.core.bucket import keys
+import pytest
+
+from bastion.core.bucket import keys, outputs
 from bastion.core.errors import NotFound
 from bastion.core.status import packing
 from bastion.core.status.document import JobEntry, StatusDocument
 from bastion.emulators.kubernetes.client import Obj
+from bastion.emulators.markers import HOME_MARKER
 from bastion.processes import marked
 from bastion.wiring.local import LocalHome, starter_quota
 from bastion.wiring.roots import open_root
@@ -23,7 +29,7 @@ from tests.support.waiting import until
 QUICK_DAEMON = str(Path(__file__).parents[1] / "e2e" / "quick_daemon.py")
 JOBSETS = f"/apis/jobset.x-k8s.io/v1alpha2/namespaces/{NAMESPACE}/jobsets"
 PODS = f"/api/v1/namespaces/{NAMESPACE}/pods"
-# Two attempts that are lost are all of the budget; a gang that is half placed has a second.
+# A gang that is half placed has a second.
 _SETTINGS = """
 project = "local"
 
@@ -47,7 +53,7 @@ spot_grace_seconds = 12
 model = "{model}"
 
 [budgets]
-infrastructure_attempts = 2
+infrastructure_attempts = 3
 zone_wait_seconds = 1
 """
 
@@ -63,19 +69,38 @@ class ClusterBastion:
     def job(self, name: str, command: str, *, instance_type: str = "tpu-v4-8", **options: Any) -> ClusterJob:
         return ClusterJob(self, name, command, instance_type=instance_type, **options)
 
+    def known(self, name: str) -> ClusterJob:
+        """A job that someone else has submitted."""
+        return ClusterJob(self, name)
+
     def status(self) -> StatusDocument:
         return packing.read(self.root.store.get(keys.STATUS).data)
 
-    def pod_processes(self) -> list[Any]:
-        return marked("BASTION_LOCAL_CLUSTER", str(self.folder))
+    def cli(self, *arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
+        """What a user types."""
+        environment = {
+            **os.environ,
+            "BASTION_HOME": str(self.root.home.path),
+            "BASTION_ROOT": self.root.url,
+            "USER": USER,
+            "LOGNAME": USER,
+        }
+        command = [sys.executable, "-m", "bastion.cli.main", *arguments]
+        return subprocess.run(
+            command, env=environment, cwd=folder, capture_output=True, text=True, timeout=120, check=False
+        )
 
 
 class ClusterJob(RootJob):
     """A job of a `ClusterBastion`, as bucket and cluster show it."""
 
-    def __init__(self, bastion: ClusterBastion, name: str, command: str, **options: Any) -> None:
+    def __init__(self, bastion: ClusterBastion, name: str, command: str = "", **options: Any) -> None:
+        """Submit it, if there is a command."""
         self.bastion = bastion
-        super().__init__(bastion.root, name, command, **options)
+        if command:
+            super().__init__(bastion.root, name, command, **options)
+        else:
+            self.name, self.store = name, bastion.root.store
 
     def pods(self) -> list[Obj]:
         """Pods of its present attempt, in the order of its hosts."""
@@ -112,8 +137,22 @@ class ClusterJob(RootJob):
         except NotFound:
             return ""
 
-    def cancel(self) -> None:
-        self.store.put(keys.user_state(self.name), b'{"status": "CANCELLING"}', generation=0)
+    def outputs(self, host: int) -> dict[str, bytes]:
+        """The output files of a host, as its newest manifest has them."""
+        found = [
+            outputs.read(self.store.get(meta.key).data)
+            for meta in self.store.list(f"outputs/{self.name}/")
+            if f"/worker-{host}/manifest-" in meta.key
+        ]
+        if not found:
+            return {}
+        run = keys.Run.parse(found[-1].run)
+        assert run is not None
+        folder = keys.outputs(self.name, run.uid, host)
+        return {
+            path: b"".join(self.store.get(folder + part.object).data for part in file.parts)
+            for path, file in found[-1].files.items()
+        }
 
 
 def causes(result: dict[str, Any]) -> list[str]:
@@ -122,7 +161,17 @@ def causes(result: dict[str, Any]) -> list[str]:
 
 @contextmanager
 def cluster_bastion(folder: Path, *pools: str, model: str = "on-demand") -> Iterator[ClusterBastion]:
-    """A bastion with its daemon; afterwards no pod of it may have a process."""
+    """A bastion with its daemon; afterwards no process of a pod may be left."""
+    # Pods inherit it.
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(HOME_MARKER, str(folder))
+        with _bastion(folder, *pools, model=model) as bastion:
+            yield bastion
+        until(lambda: marked(HOME_MARKER, str(folder)) == [], 10.0)
+
+
+@contextmanager
+def _bastion(folder: Path, *pools: str, model: str) -> Iterator[ClusterBastion]:
     home = LocalHome(folder / "home")
     home.run_dir.mkdir(parents=True)
     state = folder / "cluster"
@@ -131,9 +180,7 @@ def cluster_bastion(folder: Path, *pools: str, model: str = "on-demand") -> Iter
         url = str(folder / "root" / "e2e-bastion")
         root = LocalRoot(home=home, url=url, store=open_root(url))
         root.store.put(keys.PROJECT_QUOTAS, starter_quota(USER), generation=0)
-        settings = _SETTINGS.format(
-            kubeconfig=cluster.settings.kubeconfig, uid=cluster.settings.uid, model=model
-        )
+        settings = _SETTINGS.format(kubeconfig=cluster.settings.kubeconfig, uid=cluster.settings.uid, model=model)
         root.store.put(keys.DAEMON_SETTINGS, settings.encode(), generation=0)
         root.start_daemon(QUICK_DAEMON)
         try:

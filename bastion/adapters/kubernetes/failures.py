@@ -23,7 +23,12 @@ _PULL_ERRORS = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "Regist
 _HOPELESS_WAITS = ("InvalidImageName", "CreateContainerConfigError")
 _DENIED = re.compile(r"not found|manifest unknown|denied|unauthorized|forbidden|authentication|no such", re.IGNORECASE)
 _EVICTIONS = ("Evicted", "TerminationByKubelet")
-_EATEN = re.compile(r"ephemeral[- ]storage|local ephemeral|emptyDir", re.IGNORECASE)
+# Of a pod that exceeded a limit of its own, or its request when the disk was full (pkg/kubelet/eviction/helpers.go).
+_EATEN = re.compile(
+    r"Pod ephemeral local storage usage exceeds|exceeded its local ephemeral storage limit"
+    r"|Usage of EmptyDir volume|has larger consumption of ephemeral-storage",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -159,7 +159,7 @@ RULES: Final = (
     Rule("the JobSet is being deleted, or only Jobs and pods are left, and go", "DELETING", _deleting),
     Rule("only Jobs and pods are left, and stay", "FAILED, infrastructure", _orphaned),
     Rule("the JobSet is suspended", "FAILED, refused", _suspended),
-    Rule("a pod, a Job or the JobSet failed, or a pod is being deleted, or ended when it was disrupted", "LOST or FAILED, by class", _ended),
+    Rule("a pod, a Job or the JobSet failed, or a pod is deleted or disrupted", "LOST or FAILED, by class", _ended),
     Rule("a container waits for good", "FAILED, by class", _cannot_start),
     Rule("a Job cannot create its pods", "WAITING (`PodQuotaExceeded`), or FAILED, refused", _not_created),
     Rule("a pod is not placed or not created yet", "WAITING, with the scheduler's reason", _unplaced),
