@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from bastion.core.errors import EXIT_REFUSED
+from bastion.core.errors import EXIT_INFRASTRUCTURE, EXIT_REFUSED
 from bastion.emulators.kubernetes.client import ApiClient
 from bastion.emulators.kubernetes.controllers import node_faults
 from bastion.emulators.kubernetes.kubelet.pod_folder import PodFolder
@@ -271,7 +271,64 @@ def test_someone_elses_job_set_is_named_and_left_alone(jobs: dict[str, ClusterJo
 def test_nothing_is_left_in_the_cluster(jobs: dict[str, ClusterJob], bastion: ClusterBastion) -> None:
     for job in jobs.values():
         job.ended()
+    # Who orphans what a JobSet owns orphans the service of its names too, which is nobody's then.
+    service = f"services/b-{jobs['set-orphans'].ended()['uid']}-1"
+    until(lambda: bastion.cluster.everything() == [service])
+    bastion.cluster.client.delete(f"/api/v1/namespaces/default/{service}")
+
+
+def test_without_capacity_a_job_waits_says_for_what_and_gives_up_in_time(bastion: ClusterBastion) -> None:
+    bastion.cluster.cordon()
     try:
-        until(lambda: bastion.cluster.everything() == [])
+        job = bastion.job("patient", "echo never", max_wait_seconds=2)
+        until(lambda: (entry := job.entry()) is not None and entry.waiting is not None)
+        result = job.ended()
     finally:
-        print(bastion.cluster.everything())
+        bastion.cluster.uncordon()
+    assert (result["outcome"], result["exit_code"]) == ("failed", EXIT_INFRASTRUCTURE)
+    assert set(causes(result)) == {"capacity"}
+    assert "no capacity for 2s, the limit set by --max_wait: Unschedulable in k8s:test" in result["message"]
+
+
+def test_a_gang_that_stays_half_placed_gives_its_part_back(bastion: ClusterBastion) -> None:
+    """Two slices where there is a node pool for one."""
+    job = bastion.job("half", "echo never", instance_type="tpu-v5litepod-16", num_replicas=2, max_wait_seconds=4)
+    result = job.ended()
+    assert (result["outcome"], result["exit_code"]) == ("failed", EXIT_INFRASTRUCTURE)
+    assert set(causes(result)) == {"capacity"}
+    assert "only some of its hosts had machines for" in result["attempts"][0]["message"]
+    assert job.runs() == [], "a command started without its peers"
+    until(lambda: bastion.cluster.everything() == [])
+
+
+def test_a_quota_for_pods_makes_a_job_wait(bastion: ClusterBastion) -> None:
+    quotas = "/api/v1/namespaces/default/resourcequotas"
+    quota = {
+        "apiVersion": "v1",
+        "kind": "ResourceQuota",
+        "metadata": {"name": "pods", "namespace": "default"},
+        "spec": {"hard": {"pods": "0"}},
+    }
+    bastion.cluster.client.create(quotas, quota)
+    job = bastion.job("over-quota", "echo here")
+    try:
+        until(lambda: (entry := job.entry()) is not None and entry.waiting is not None)
+        until(lambda: (entry := job.entry()) is not None and "PodQuotaExceeded" in str(entry.waiting))
+        assert "PodQuotaExceeded" in bastion.cli("why", "over-quota").stdout
+    finally:
+        bastion.cluster.client.delete(f"{quotas}/pods")
+    assert job.ended()["outcome"] == "succeeded"
+
+
+def test_a_suspended_job_set_is_refused(bastion: ClusterBastion) -> None:
+    bastion.cluster.cordon()
+    try:
+        job = bastion.job("suspended", "echo never")
+        until(lambda: (entry := job.entry()) is not None and entry.waiting is not None)
+        bastion.cluster.client.patch(job_set_of(job), {"spec": {"suspend": True}})
+        result = job.ended()
+    finally:
+        bastion.cluster.uncordon()
+    assert (result["outcome"], result["exit_code"], causes(result)) == ("refused", EXIT_REFUSED, ["refused"])
+    assert "its JobSet was suspended; if the cluster's Kueue" in result["message"]
+    until(lambda: bastion.cluster.everything() == [])

@@ -50,7 +50,7 @@ spot_grace_seconds = 12
 [types.v6e]
 
 [[tiers]]
-model = "{model}"
+model = "on-demand"
 
 [budgets]
 infrastructure_attempts = 3
@@ -72,6 +72,15 @@ class ClusterBastion:
     def known(self, name: str) -> ClusterJob:
         """A job that someone else has submitted."""
         return ClusterJob(self, name)
+
+    def write_settings(self, kubeconfig: str = "") -> None:
+        """Tell the daemon how to reach the cluster; by default the right way."""
+        settings = self.cluster.settings
+        text = _SETTINGS.format(kubeconfig=kubeconfig or settings.kubeconfig, uid=settings.uid)
+        present = self.root.store.head(keys.DAEMON_SETTINGS)
+        self.root.store.put(
+            keys.DAEMON_SETTINGS, text.encode(), generation=present.generation if present is not None else 0
+        )
 
     def status(self) -> StatusDocument:
         return packing.read(self.root.store.get(keys.STATUS).data)
@@ -160,18 +169,18 @@ def causes(result: dict[str, Any]) -> list[str]:
 
 
 @contextmanager
-def cluster_bastion(folder: Path, *pools: str, model: str = "on-demand") -> Iterator[ClusterBastion]:
+def cluster_bastion(folder: Path, *pools: str, stale_seconds: float = 0.0) -> Iterator[ClusterBastion]:
     """A bastion with its daemon; afterwards no process of a pod may be left."""
     # Pods inherit it.
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(HOME_MARKER, str(folder))
-        with _bastion(folder, *pools, model=model) as bastion:
+        with _bastion(folder, *pools, stale_seconds=stale_seconds) as bastion:
             yield bastion
         until(lambda: marked(HOME_MARKER, str(folder)) == [], 10.0)
 
 
 @contextmanager
-def _bastion(folder: Path, *pools: str, model: str) -> Iterator[ClusterBastion]:
+def _bastion(folder: Path, *pools: str, stale_seconds: float) -> Iterator[ClusterBastion]:
     home = LocalHome(folder / "home")
     home.run_dir.mkdir(parents=True)
     state = folder / "cluster"
@@ -180,11 +189,11 @@ def _bastion(folder: Path, *pools: str, model: str) -> Iterator[ClusterBastion]:
         url = str(folder / "root" / "e2e-bastion")
         root = LocalRoot(home=home, url=url, store=open_root(url))
         root.store.put(keys.PROJECT_QUOTAS, starter_quota(USER), generation=0)
-        settings = _SETTINGS.format(kubeconfig=cluster.settings.kubeconfig, uid=cluster.settings.uid, model=model)
-        root.store.put(keys.DAEMON_SETTINGS, settings.encode(), generation=0)
-        root.start_daemon(QUICK_DAEMON)
+        bastion = ClusterBastion(root, cluster, state)
+        bastion.write_settings()
+        root.start_daemon(QUICK_DAEMON, *([str(stale_seconds)] if stale_seconds else []))
         try:
-            yield ClusterBastion(root, cluster, state)
+            yield bastion
         finally:
             for daemon in root.daemons:
                 daemon.kill()
