@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +18,7 @@ from bastion.core.model.gangs import GangFailure
 IMAGE_DENIED_SECONDS = 120.0
 IMAGE_ERROR_SECONDS = 600.0
 OUT_OF_MEMORY_EXIT = 137
+_NAMED = 3
 
 _PULL_ERRORS = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable")
 _HOPELESS_WAITS = ("InvalidImageName", "CreateContainerConfigError")
@@ -137,6 +138,11 @@ def lost_words(pod: SeenPod) -> str:
         text = f"pod {pod.name}{where} ended with code {code} ({reason})"
         return f"{text}: {message}" if message else text
     return f"pod {pod.name}{where} is being deleted" if pod.deleting else f"pod {pod.name}{where} failed"
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the names, or the first of many."""
+    return ", ".join(names) if len(names) <= _NAMED else f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
 
 
 def _eaten(host: int, message: str) -> GangFailure:

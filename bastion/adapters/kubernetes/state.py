@@ -63,8 +63,13 @@ class Rule(NamedTuple):
 def _deleting(parts: Parts) -> Finding | None:
     rest: list[SeenJob | SeenPod] = [*parts.jobs, *parts.pods]
     going = parts.jobset.deleting if parts.jobset is not None else all(each.deleting for each in rest)
+    if not going:
+        return None
+    # A pod on a node that cannot be reached stays until the node is gone: it may still run.
+    left = sorted(pod.name + (f" on {pod.node}" if pod.node else "") for pod in parts.pods)
     what = "its JobSet is" if parts.jobset is not None else "what its JobSet left is"
-    return Finding(GangState.DELETING, f"{what} being deleted") if going else None
+    waits = f"; waiting for the end of {failures.some(left)}" if left else ""
+    return Finding(GangState.DELETING, f"{what} being deleted{waits}")
 
 
 def _orphaned(parts: Parts) -> Finding | None:

@@ -22,7 +22,8 @@ from bastion.emulators.kubernetes.apiserver.resources import ALL, Resource
 
 Object = dict[str, Any]
 
-_HISTORY_MAX = 8192
+# Per kind; with some thousand writes a minute that is a minute.
+_HISTORY_MAX = 4096
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS objects (resource TEXT, key TEXT, body BLOB, PRIMARY KEY (resource, key));
 CREATE TABLE IF NOT EXISTS revision (only INTEGER PRIMARY KEY CHECK (only = 0), value INTEGER);
@@ -91,6 +92,8 @@ class Store:
     def __init__(self, file: Path) -> None:
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
+        # It holds secrets; sqlite gives its other files the same mode.
+        file.touch(mode=0o600)
         self._database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
         # A crash of the process loses nothing; a power cut may.
         self._database.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;" + _SCHEMA)

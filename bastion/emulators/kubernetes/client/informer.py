@@ -54,7 +54,11 @@ class Informer:
         # Changes are reported in the order in which they enter the cache.
         self._reporting = threading.RLock()
         self._synced = threading.Event()
+        # How many lists were asked for, and the last of these that is in the cache.
+        self._asked = self._served = 0
+        self._listed = threading.Condition()
         self._stop = threading.Event()
+        self._pause = _PAUSE_SECONDS
         self._watch: Watch | None = None
         self._thread: threading.Thread | None = None
 
@@ -102,22 +106,36 @@ class Informer:
                 self._objects[key(obj)] = obj
             self._report(known, obj)
 
+    def resync(self, timeout_seconds: float = 5.0) -> bool:
+        """List again, and wait for it: after a write of which nobody knows whether it was carried out."""
+        with self._listed:
+            self._asked += 1
+            asked = self._asked
+        with self._lock:
+            watch = self._watch
+        if watch is not None:
+            watch.close()
+        with self._listed:
+            return self._listed.wait_for(lambda: self._served >= asked, timeout_seconds)
+
     def _run(self) -> None:
-        pause = _PAUSE_SECONDS
         listed = False
         while not self._stop.is_set():
             try:
-                if not listed:
+                if not listed or self._served < self._asked:
+                    asked = self._asked
                     self._relist()
                     listed = True
+                    with self._listed:
+                        self._served = asked
+                        self._listed.notify_all()
                 self._follow()
-                pause = _PAUSE_SECONDS
             except ApiError as error:  # noqa: PERF203
                 # Gone: the events after our version are no longer kept.
                 listed = listed and error.code != 410
-                wait = error.retry_after if error.retry_after is not None else pause * (0.5 + random.random())
-                self._stop.wait(wait)
-                pause = min(2 * pause, _PAUSE_MAX_SECONDS)
+                pause = error.retry_after if error.retry_after is not None else self._pause * (0.5 + random.random())
+                self._stop.wait(pause)
+                self._pause = min(2 * self._pause, _PAUSE_MAX_SECONDS)
 
     def _relist(self) -> None:
         found: dict[Key, Obj] = {}
@@ -159,11 +177,12 @@ class Informer:
             timeout_seconds=int(_WATCH_SECONDS * (0.75 + random.random() / 2)),
             **self._query,
         )
+        self._pause = _PAUSE_SECONDS
         with self._lock:
             self._watch = watch
         try:
-            # `stop` may have come before the watch was known.
-            if self._stop.is_set():
+            # `stop` or `resync` may have come before the watch was known.
+            if self._stop.is_set() or self._served < self._asked:
                 return
             for event in watch:
                 obj: Obj = event["object"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import http.client
 import json
+import select
 import socket
 import ssl
 import threading
@@ -249,7 +250,7 @@ class ApiClient:
                 if not self._idle:
                     break
                 since, connection = self._idle.pop()
-            if now - since < _IDLE_SECONDS:
+            if now - since < _IDLE_SECONDS and not _has_ended(connection):
                 return connection
             connection.close()
         return self._connect(_ANSWER_SECONDS)
@@ -260,6 +261,15 @@ class ApiClient:
                 self._idle.append((time.monotonic(), connection))
                 return
         connection.close()
+
+
+def _has_ended(connection: http.client.HTTPSConnection) -> bool:
+    """Whether the server closed an idle connection: then there is something to read, its last word or the end."""
+    if connection.sock is None:
+        return True
+    arrivals = select.poll()
+    arrivals.register(connection.sock, select.POLLIN)
+    return bool(arrivals.poll(0))
 
 
 def _target(path: str, query: dict[str, str | int]) -> str:

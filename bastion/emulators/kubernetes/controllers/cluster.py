@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from bastion.emulators.kubernetes.client import ApiClient, ApiError, Informer, Obj, running
+from bastion.emulators.kubernetes.client import ApiClient, ApiError, Informer, Obj, Unreachable, running
 from bastion.emulators.kubernetes.client.requests import Propagation
 from bastion.emulators.kubernetes.controllers.events import Recorder
 from bastion.emulators.kubernetes.controllers.objects import (
@@ -116,6 +116,11 @@ class Cluster:
         """Return the server's answer; None if there was nothing left to patch or delete. Raises ApiError."""
         try:
             answer = self._send(write)
+        except Unreachable:
+            # It may exist: a second one under a generated name must not follow.
+            if write.method == "create" and (informer := self._informers.get(write.body["kind"])) is not None:
+                informer.resync()
+            raise
         except ApiError as error:
             if error.code == 404 and write.method in ("patch", "delete"):
                 return None

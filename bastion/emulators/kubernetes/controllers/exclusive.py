@@ -9,7 +9,7 @@ not changed. Placements that a race made wrong cannot occur, so pkg/controllers/
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable
 
 from bastion.emulators.kubernetes.client import Obj
 from bastion.emulators.kubernetes.controllers.objects import (
@@ -32,12 +32,12 @@ class Denied(Exception):
     """The webhook's refusal, in the API server's words."""
 
 
-def admit(pod: Obj, siblings: Iterable[Obj], nodes: Mapping[str, Obj]) -> Obj:
+def admit(pod: Obj, siblings: Iterable[Obj], node_of: Callable[[str], Obj | None]) -> Obj:
     """Return the pod as the webhooks change it. Raises Denied.
 
     Args:
         siblings: The pods of the same Job.
-        nodes: By name.
+        node_of: A node by its name.
     """
     topology_key = annotations_of(pod).get(EXCLUSIVE)
     if not topology_key or _JOB_SET_NAME not in annotations_of(pod) or _NODE_SELECTOR_STRATEGY in annotations_of(pod):
@@ -49,7 +49,7 @@ def admit(pod: Obj, siblings: Iterable[Obj], nodes: Mapping[str, Obj]) -> Obj:
         _set_affinities(pod, topology_key)
         return pod
     leaders = [each for each in siblings if annotations_of(each).get(COMPLETION_INDEX) == "0" and is_active(each)]
-    node = nodes.get(node_name_of(leaders[0])) if len(leaders) == 1 else None
+    node = node_of(node_name_of(leaders[0])) if len(leaders) == 1 else None
     if node is None:
         raise Denied(
             'admission webhook "vpod.kb.io" denied the request: follower pod node selector for topology domain not '

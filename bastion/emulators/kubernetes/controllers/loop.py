@@ -15,7 +15,7 @@ K = TypeVar("K")
 
 _LOG = logging.getLogger(__name__)
 _RETRY_SECONDS = 0.05
-_RETRY_MAX_SECONDS = 5.0
+_RETRY_MAX_SECONDS = 2.0
 
 
 class Loop(Generic[K]):
@@ -68,9 +68,7 @@ class Loop(Generic[K]):
         try:
             again = self._reconcile(key)
         except ApiError as error:
-            # A conflict: the cache is behind, and soon current.
-            if error.code != 409:
-                _LOG.warning("%s: %s: %s", self._name, key, error)
+            _LOG.info("%s: %s: %s", self._name, key, error)
             return self._pause(key, error.retry_after)
         except Exception:  # noqa: BLE001 - a bug about one object must not end its controller
             _LOG.exception("%s: %s", self._name, key)

@@ -6,8 +6,9 @@ A kubelet takes no orders from a node that does not answer (`is_silent`): it wri
 from __future__ import annotations
 
 import datetime
+from collections.abc import Callable
 
-from bastion.emulators.kubernetes.client import ApiClient, Obj
+from bastion.emulators.kubernetes.client import ApiClient, ApiError, Obj
 from bastion.emulators.kubernetes.controllers.disruptions import mark_disrupted
 from bastion.emulators.kubernetes.controllers.nodes import ready_condition
 from bastion.emulators.kubernetes.controllers.objects import (
@@ -54,10 +55,8 @@ def preempt_node(client: ApiClient, name: str, *, now: datetime.datetime, grace_
     _taint(client, node, [taint], annotations)
     _set_ready(client, node, ready_condition("False", "KubeletNotReady", "node is shutting down", now))
     for pod in _pods(client, name):
-        if is_terminal(pod):
+        if is_terminal(pod) or not _change_pod(client, pod, lambda each: _terminated(each, now)):
             continue
-        mark = mark_disrupted(pod, "TerminationByKubelet", _SHUTDOWN, now)
-        client.patch(mark.path, {"status": mark.body["status"]})
         own = pod["spec"].get("terminationGracePeriodSeconds", 30)
         if not is_deleting(pod):
             client.delete(path_of(pod), grace_seconds=min(grace_seconds, own))
@@ -70,24 +69,49 @@ def lose_node(client: ApiClient, name: str, *, now: datetime.datetime) -> None:
     """
     node = client.get(NODE.path("", name))
     added = timestamp(now)
-    taints = [
-        {"key": UNREACHABLE_TAINT, "effect": effect, "timeAdded": added} for effect in ("NoSchedule", "NoExecute")
-    ]
-    _set_ready(
-        client, node, ready_condition("Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.", now)
-    )
-    _taint(client, node, taints, {})
+    ready = ready_condition("Unknown", "NodeStatusUnknown", "Kubelet stopped posting node status.", now)
+    _set_ready(client, node, ready)
+    taint = {"key": UNREACHABLE_TAINT, "timeAdded": added}
+    _taint(client, node, [{**taint, "effect": effect} for effect in ("NoSchedule", "NoExecute")], {})
     for pod in _pods(client, name):
-        conditions = status_of(pod).get("conditions") or []
-        unready = {"status": "False", "lastTransitionTime": added}
-        changed = [{**each, **unready} if each["type"] == "Ready" else each for each in conditions]
-        if changed != conditions:
-            client.patch(path_of(pod, "status"), {"status": {"conditions": changed}})
+        _change_pod(client, pod, lambda each: _unready(each, added))
 
 
 def remove_node(client: ApiClient, name: str) -> None:
     """Remove a machine at once; its pods follow. Raises ApiError."""
     client.delete(NODE.path("", name))
+
+
+def _terminated(pod: Obj, now: datetime.datetime) -> Obj:
+    return mark_disrupted(pod, "TerminationByKubelet", _SHUTDOWN, now).body
+
+
+def _unready(pod: Obj, at: str) -> Obj:
+    unready = {"status": "False", "lastTransitionTime": at}
+    conditions = status_of(pod).get("conditions") or []
+    changed = [{**each, **unready} if each["type"] == "Ready" else each for each in conditions]
+    version = {"resourceVersion": pod["metadata"]["resourceVersion"]}
+    return {"metadata": version, "status": {"conditions": changed}}
+
+
+def _change_pod(client: ApiClient, pod: Obj, patch: Callable[[Obj], Obj]) -> bool:
+    """Patch the status of a pod that others may change meanwhile; False if it is gone."""
+    while True:
+        try:
+            client.patch(path_of(pod, "status"), patch(pod))
+        except ApiError as error:
+            if error.code == 404:
+                return False
+            if error.code != 409:
+                raise
+        else:
+            return True
+        try:
+            pod = client.get(path_of(pod))
+        except ApiError as error:
+            if error.code == 404:
+                return False
+            raise
 
 
 def _taint(client: ApiClient, node: Obj, taints: list[Obj], annotations: dict[str, str]) -> None:

@@ -1,7 +1,8 @@
 """Where a pod fits: the filters of kube-scheduler that its nodes and pods need, and its words when none fits.
 
 pkg/scheduler/framework/plugins: nodeunschedulable, tainttoleration, nodeaffinity (node selector), noderesources (fit),
-interpodaffinity (required terms); the message as in pkg/scheduler/framework/types.go, FitError.
+interpodaffinity (required terms); the message as FitError in pkg/scheduler/framework/types.go and the plugins
+dynamicresources and defaultpreemption write it in recent releases.
 """
 
 from __future__ import annotations
@@ -20,6 +21,19 @@ from bastion.emulators.kubernetes.controllers.objects import (
 from bastion.emulators.kubernetes.controllers.quantities import milli, requests_of
 from bastion.emulators.kubernetes.controllers.selectors import matches, tolerated
 
+_NO_VICTIMS = "No preemption victims found for incoming pod"
+_NOT_HELPFUL = "Preemption is not helpful for scheduling"
+
+
+class Rejection:
+    """Why a pod does not fit on a node; `others_may_go`: it would if other pods went (Unschedulable upstream)."""
+
+    __slots__ = ("others_may_go", "reasons")
+
+    def __init__(self, *reasons: str, others_may_go: bool = False) -> None:
+        self.reasons = reasons
+        self.others_may_go = others_may_go
+
 
 class Board:
     """The nodes and what is placed on them, during one pass. Pods that have ended take nothing."""
@@ -27,10 +41,11 @@ class Board:
     def __init__(self, nodes: Iterable[Obj], pods: Iterable[Obj]) -> None:
         self._nodes = sorted(nodes, key=name_of)
         self._labels = {name_of(node): labels_of(node) for node in self._nodes}
-        self._free = {
+        self._whole = {
             name_of(node): {name: milli(amount) for name, amount in (node["status"].get("allocatable") or {}).items()}
             for node in self._nodes
         }
+        self._free = {name: dict(resources) for name, resources in self._whole.items()}
         self._placed: list[tuple[Obj, str]] = []
         # Of these, the ones that keep others away; only leaders of exclusive Jobs do.
         self._jealous: list[tuple[Obj, str]] = []
@@ -48,48 +63,55 @@ class Board:
         if _terms(pod, "podAntiAffinity"):
             self._jealous.append((pod, node))
 
-    def choose(self, pod: Obj) -> str | list[str]:
-        """Return a node's name, or why none fits: one reason per node and missing resource.
+    def choose(self, pod: Obj) -> str | list[Rejection]:
+        """Return a node's name, or why each does not fit.
 
         Nodes are tried by name, so that the pods of a gang fill one node pool after the other.
         """
-        reasons: list[str] = []
+        rejections: list[Rejection] = []
         affinities = _Affinities(pod, self._placed, self._jealous, self._labels)
         for node in self._nodes:
-            refused = self._refuse(pod, node, affinities)
-            if not refused:
+            rejection = self._reject(pod, node, affinities)
+            if rejection is None:
                 return name_of(node)
-            reasons.extend(refused)
-        return reasons
+            rejections.append(rejection)
+        return rejections
 
-    def message(self, reasons: Sequence[str]) -> str:
-        if not self._nodes:
-            return "no nodes available to schedule pods"
-        counts = Counter(reasons)
-        words = ", ".join(sorted(f"{count} {reason}" for reason, count in counts.items()))
-        count = len(self._nodes)
-        return (
-            f"0/{count} nodes are available: {words}. preemption: 0/{count} nodes are available: "
-            f"{count} Preemption is not helpful for scheduling."
-        )
-
-    def _refuse(self, pod: Obj, node: Obj, affinities: _Affinities) -> list[str]:
+    def _reject(self, pod: Obj, node: Obj, affinities: _Affinities) -> Rejection | None:
         spec = node.get("spec") or {}
         if spec.get("unschedulable"):
-            return ["node(s) were unschedulable"]
+            return Rejection("node(s) were unschedulable")
         tolerations = pod["spec"].get("tolerations") or ()
         for taint in spec.get("taints") or ():
             if taint["effect"] in ("NoSchedule", "NoExecute") and tolerated(taint, tolerations) is None:
-                value = f": {taint['value']}" if taint.get("value") else ": "
-                return [f"node(s) had untolerated taint {{{taint['key']}{value}}}"]
+                return Rejection("node(s) had untolerated taint(s)")
         labels = self._labels[name_of(node)]
         if any(labels.get(key) != value for key, value in (pod["spec"].get("nodeSelector") or {}).items()):
-            return ["node(s) didn't match Pod's node affinity/selector"]
-        free = self._free[name_of(node)]
-        short = [name for name, amount in requests_of(pod).items() if amount > free.get(name, 0)]
+            return Rejection("node(s) didn't match Pod's node affinity/selector")
+        free, whole = self._free[name_of(node)], self._whole[name_of(node)]
+        requests = requests_of(pod)
+        short = [name for name, amount in requests.items() if amount > free.get(name, 0)]
         if short:
-            return ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in short]
-        return affinities.refuse(labels)
+            words = ["Too many pods" if name == "pods" else f"Insufficient {name}" for name in short]
+            return Rejection(*words, others_may_go=all(requests[name] <= whole.get(name, 0) for name in short))
+        return affinities.reject(labels)
+
+
+def message(rejections: Sequence[Rejection]) -> str:
+    """What the scheduler says of a pod that fits nowhere."""
+    if not rejections:
+        return "no nodes available to schedule pods"
+    count = len(rejections)
+    words = Counter(word for rejection in rejections for word in rejection.reasons)
+    victims = Counter(_NO_VICTIMS if rejection.others_may_go else _NOT_HELPFUL for rejection in rejections)
+    return (
+        f"0/{count} nodes are available: {_histogram(words)}. no new claims to deallocate, preemption: "
+        f"0/{count} nodes are available: {_histogram(victims)}."
+    )
+
+
+def _histogram(words: Counter[str]) -> str:
+    return ", ".join(sorted(f"{count} {word}" for word, count in words.items()))
 
 
 class _Affinities:
@@ -123,17 +145,17 @@ class _Affinities:
                 if term["topologyKey"] in labels[node] and _selects(term, other, pod):
                     self._refused_by_others.add((term["topologyKey"], labels[node][term["topologyKey"]]))
 
-    def refuse(self, labels: dict[str, str]) -> list[str]:
+    def reject(self, labels: dict[str, str]) -> Rejection | None:
         """Why a node with these labels does not fit."""
         for key, domains, alone in self._own:
             if key not in labels or (labels[key] not in domains and not alone):
-                return ["node(s) didn't match pod affinity rules"]
+                return Rejection("node(s) didn't match pod affinity rules")
         here = set(labels.items())
         if here & self._forbidden:
-            return ["node(s) didn't match pod anti-affinity rules"]
+            return Rejection("node(s) didn't match pod anti-affinity rules", others_may_go=True)
         if here & self._refused_by_others:
-            return ["node(s) didn't satisfy existing pods anti-affinity rules"]
-        return []
+            return Rejection("node(s) didn't satisfy existing pods anti-affinity rules", others_may_go=True)
+        return None
 
 
 def _terms(pod: Obj, kind: str) -> list[Obj]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import time
+
 from bastion.emulators.kubernetes.client import ApiError, Key, Obj, key
 from bastion.emulators.kubernetes.controllers.cluster import Cluster, Event, Write
 from bastion.emulators.kubernetes.controllers.loop import Loop
@@ -19,10 +22,11 @@ from bastion.emulators.kubernetes.controllers.objects import (
     timestamp,
     uid_of,
 )
-from bastion.emulators.kubernetes.controllers.placing import Board
+from bastion.emulators.kubernetes.controllers.placing import Board, message
 
 _NAME = "default-scheduler"
 _PASS = "pass"
+_PASS_MAX_SECONDS = 0.5
 
 
 class Scheduler:
@@ -32,6 +36,7 @@ class Scheduler:
         self._nodes = cluster.informer(NODE)
         # Bound by us, until the cache knows: the uid and the node.
         self._assumed: dict[Key, tuple[str, str]] = {}
+        self._pass_seconds = 0.0
         self.loop: Loop[str] = Loop("scheduler", self._pass)
         self._pods.subscribe(self._pod_changed)
         self._nodes.subscribe(self._node_changed)
@@ -40,13 +45,22 @@ class Scheduler:
         appeared = new is not None and _waits(new) and (old is None or not _waits(old))
         freed = old is not None and node_name_of(old) and not is_terminal(old) and (new is None or is_terminal(new))
         if appeared or freed:
-            self.loop.add(_PASS)
+            self._ask()
 
     def _node_changed(self, old: Obj | None, new: Obj | None) -> None:
         if new is not None and (old is None or _offer(old) != _offer(new)):
-            self.loop.add(_PASS)
+            self._ask()
+
+    def _ask(self) -> None:
+        # A pass looks at everything: in a large cluster, it serves the changes of some time.
+        self.loop.add(_PASS, after_seconds=self._pass_seconds)
 
     def _pass(self, _key: str) -> None:
+        started = time.monotonic()
+        self._place_waiting()
+        self._pass_seconds = min(time.monotonic() - started, _PASS_MAX_SECONDS)
+
+    def _place_waiting(self) -> None:
         pods = self._pods.items()
         waiting = [pod for pod in pods.values() if _waits(pod)]
         for name, (uid, _) in list(self._assumed.items()):
@@ -62,7 +76,7 @@ class Scheduler:
         for pod in sorted(waiting, key=_queue_order):
             choice = board.choose(pod)
             if isinstance(choice, list):
-                self._fail(pod, board.message(choice))
+                self._fail(pod, message(choice))
             elif self._bind(pod, choice):
                 self._assumed[key(pod)] = (uid_of(pod), choice)
                 board.place(pod, choice)
@@ -91,7 +105,8 @@ class Scheduler:
         A server that has bindings refuses this patch.
         """
         body = {"metadata": {"uid": uid_of(pod)}, "spec": {"nodeName": node}}
-        if self._cluster.write(Write(method="patch", path=path_of(pod), body=body)) is None:
+        bound = self._cluster.write(Write(method="patch", path=path_of(pod), body=body))
+        if bound is None:
             return False
         condition = {
             "type": "PodScheduled",
@@ -99,8 +114,11 @@ class Scheduler:
             "lastProbeTime": None,
             "lastTransitionTime": timestamp(self._cluster.clock()),
         }
-        patch = {"status": {"conditions": [condition]}}
-        self._cluster.write(Write(method="patch", path=path_of(pod, "status"), body=patch))
+        version = {"resourceVersion": bound["metadata"]["resourceVersion"]}
+        patch = {"metadata": version, "status": {"conditions": [condition]}}
+        # A kubelet may already have written its own word.
+        with contextlib.suppress(ApiError):
+            self._cluster.write(Write(method="patch", path=path_of(pod, "status"), body=patch))
         return True
 
     def _fail(self, pod: Obj, message: str) -> None:

@@ -18,7 +18,6 @@ from bastion.emulators.kubernetes.controllers.objects import (
     SERVICE,
     controller_of,
     has_finalizer,
-    name_of,
     namespace_of,
     uid_of,
 )
@@ -101,8 +100,12 @@ class JobController:
             if held and self._is_gone(namespace, job_name, uid):
                 self._cluster.apply(job_decisions.release(held))
             return None
-        nodes = {name_of(node): node for node in self._nodes.items().values()}
-        outcome = job_decisions.sync(job, pods, now=self._cluster.clock(), admit=lambda pod: admit(pod, pods, nodes))
+        outcome = job_decisions.sync(
+            job,
+            pods,
+            now=self._cluster.clock(),
+            admit=lambda pod: admit(pod, pods, lambda node: self._nodes.get("", node)),
+        )
         self._cluster.apply(outcome)
         return outcome.again_seconds
 

@@ -18,7 +18,7 @@ from bastion.processes import ProcessId
 
 Phase = Literal["waiting", "running", "terminated"]
 
-# Marks the processes of one container of a pod; `markers.MARKER` marks those of the pod.
+# Marks the processes of one of several containers of a pod; `markers.MARKER` marks those of the pod.
 CONTAINER_MARKER = "BASTION_POD_CONTAINER"
 # The pipe through which supervisors tell the kubelet of a change, a pod's uid per line.
 CHANGES = "pod-changes"
@@ -29,7 +29,7 @@ class ContainerPlan:
     """A container with everything resolved.
 
     Attributes:
-        argv: Empty if it cannot start; `start_error` then says why.
+        start_error: Why it cannot start; empty if it can.
         log: Path of the file for its output.
         termination_log: Path of the file for its termination message.
         message_from_log: Whether a failure without a message has the log's end as message.

@@ -127,6 +127,16 @@ def test_an_own_write_is_there_at_once_and_no_older_event_takes_it_back(client: 
     assert seen.changes == [(None, "1"), ("1", "2"), ("2", None)]
 
 
+def test_a_resync_shows_what_nobody_knows_of(client: ApiClient, seen: _Seen) -> None:
+    _start(seen)
+    for number in range(5):
+        client.create(_MAPS, _map(f"m{number}", n=str(number)))
+        assert seen.informer.resync(20)
+        assert ("default", f"m{number}") in seen.informer.items()
+    assert seen.lists == 6
+    assert seen.changes == [(None, str(number)) for number in range(5)]
+
+
 def test_a_list_comes_in_pages(client: ApiClient, seen: _Seen, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(informer, "_PAGE", 2)
     for name in "abcde":

@@ -65,7 +65,7 @@ def test_a_failed_host_fails_its_gang(start: StartMachine) -> None:
 def test_followers_are_created_when_the_leader_is_placed(start: StartMachine) -> None:
     machine = start()
     machine.submit(job_set(hosts=3))
-    until(lambda: any(reason == "FailedScheduling" for reason, _ in machine.events()), 20)
+    until(lambda: {"FailedScheduling", "FailedCreate"} <= {reason for reason, _ in machine.events()}, 20)
     (leader,) = machine.pods()
     scheduled = condition_of(leader, "PodScheduled")
     assert scheduled is not None
@@ -86,8 +86,8 @@ def test_a_second_gang_waits_until_the_first_leaves_its_pool(start: StartMachine
     until(lambda: any(reason == "FailedScheduling" for reason, _ in machine.events()), 20)
     (message,) = {message for reason, message in machine.events() if reason == "FailedScheduling"}
     assert message == (
-        "0/4 nodes are available: 4 Insufficient google.com/tpu. preemption: 0/4 nodes are available: "
-        "4 Preemption is not helpful for scheduling."
+        "0/4 nodes are available: 4 Insufficient google.com/tpu. no new claims to deallocate, preemption: "
+        "0/4 nodes are available: 4 No preemption victims found for incoming pod."
     )
     machine.client.delete(JOB_SET.path("default", "b-one-1"), propagation="Foreground")
     owner = "jobset.sigs.k8s.io/jobset-name"

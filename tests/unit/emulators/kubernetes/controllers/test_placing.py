@@ -7,7 +7,7 @@ import pytest
 from bastion.emulators.kubernetes.client import Obj
 from bastion.emulators.kubernetes.controllers.exclusive import Denied, admit
 from bastion.emulators.kubernetes.controllers.jobset_jobs import build_job
-from bastion.emulators.kubernetes.controllers.placing import Board
+from bastion.emulators.kubernetes.controllers.placing import Board, message
 from bastion.emulators.kubernetes.controllers.quantities import milli, requests_of
 from bastion.emulators.kubernetes.controllers.selectors import matches, tolerated
 from tests.support.kubernetes_objects import a_job, a_job_set, a_node, a_pod
@@ -22,10 +22,12 @@ def _pod(index: int = 0, *, selector: dict[str, str] | None = None, node: str = 
     return pod
 
 
-def _why(board: Board, pod: Obj) -> str:
+def _why(board: Board, pod: Obj) -> tuple[str, str]:
+    """What is said of the nodes, and of preemption."""
     choice = board.choose(pod)
     assert isinstance(choice, list)
-    return board.message(choice).partition(" preemption:")[0]
+    nodes, _, preemption = message(choice).partition(" no new claims to deallocate, preemption: ")
+    return nodes, preemption
 
 
 def test_nodes_are_filled_by_name_until_nothing_is_left() -> None:
@@ -33,7 +35,10 @@ def test_nodes_are_filled_by_name_until_nothing_is_left() -> None:
     for expected in ("n1", "n2"):
         assert board.choose(_pod()) == expected
         board.place(_pod(), expected)
-    assert _why(board, _pod()) == "0/2 nodes are available: 2 Insufficient google.com/tpu."
+    assert _why(board, _pod()) == (
+        "0/2 nodes are available: 2 Insufficient google.com/tpu.",
+        "0/2 nodes are available: 2 No preemption victims found for incoming pod.",
+    )
 
 
 def test_pods_that_have_ended_take_nothing() -> None:
@@ -48,7 +53,8 @@ def test_every_reason_is_counted() -> None:
     nodes = [a_node("n1", taints=(_TPU_TAINT, foreign)), a_node("n2", pool="q"), cordoned, a_node("n4", tpus=0)]
     assert _why(Board(nodes, []), _pod()) == (
         "0/4 nodes are available: 1 Insufficient google.com/tpu, 1 node(s) didn't match Pod's node affinity/selector, "
-        "1 node(s) had untolerated taint {other: x}, 1 node(s) were unschedulable."
+        "1 node(s) had untolerated taint(s), 1 node(s) were unschedulable.",
+        "0/4 nodes are available: 4 Preemption is not helpful for scheduling.",
     )
 
 
@@ -56,11 +62,11 @@ def test_a_node_takes_a_limited_number_of_pods() -> None:
     small = _pod()
     small["spec"]["containers"][0]["resources"] = {}
     board = Board([a_node("n")], [{**small, "spec": {**small["spec"], "nodeName": "n"}}] * 3)
-    assert _why(board, small) == "0/1 nodes are available: 1 Too many pods."
+    assert _why(board, small)[0] == "0/1 nodes are available: 1 Too many pods."
 
 
 def test_no_nodes_have_words_of_their_own() -> None:
-    assert Board([], []).message([]) == "no nodes available to schedule pods"
+    assert message([]) == "no nodes available to schedule pods"
 
 
 def _member(job_set: str, index: int, siblings: list[Obj], nodes: dict[str, Obj], node: str = "") -> Obj:
@@ -70,7 +76,7 @@ def _member(job_set: str, index: int, siblings: list[Obj], nodes: dict[str, Obj]
     job["metadata"]["uid"] = job_set
     job["spec"]["template"]["spec"]["nodeSelector"] = {}
     pod = a_pod(job, index, "Running" if node else "Pending")
-    pod = admit(pod, siblings, nodes)
+    pod = admit(pod, siblings, nodes.get)
     if node:
         pod["spec"]["nodeName"] = node
     return pod
@@ -88,7 +94,7 @@ def test_an_exclusive_job_follows_its_leader_and_keeps_others_away() -> None:
     stranger = _member("two", 0, [], nodes)
     assert board.choose(stranger) == "a1"
     placed = Board(nodes.values(), [leader, {**_member("three", 0, [], nodes, node="a2")}])
-    assert _why(placed, stranger) == "0/4 nodes are available: 4 node(s) didn't match pod anti-affinity rules."
+    assert _why(placed, stranger)[0] == "0/4 nodes are available: 4 node(s) didn't match pod anti-affinity rules."
 
 
 def test_a_leader_that_failed_leads_nobody() -> None:
