@@ -45,7 +45,8 @@ def steady(bastion: ClusterBastion, tmp_path_factory: pytest.TempPathFactory) ->
 @contextmanager
 def refusing(bastion: ClusterBastion, words: str, fault: Fault) -> Iterator[None]:
     """Requests with these words are refused."""
-    server = bastion.cluster.emulator.server
+    server = bastion.cluster.server
+    assert server is not None
 
     def plan(method: str, path: str) -> Fault | None:
         return fault if words in f"{method} {path}" and "labelSelector=bastion-managed" in path else None

@@ -105,6 +105,7 @@ class ListWatch(Generic[T]):
         self._last_error: ProvisionerError | None = None
         self._watch: Watch | None = None
         self._synced = threading.Event()
+        self._tried = threading.Event()
         self._closed = threading.Event()
         # The thread's own.
         self._must_list = True
@@ -129,6 +130,10 @@ class ListWatch(Generic[T]):
     def wait_synced(self, seconds: float) -> bool:
         """Wait for the first list; returns whether there was one."""
         return self._synced.wait(seconds)
+
+    def wait_tried(self, seconds: float) -> None:
+        """Wait until there was a list, or an error that `snapshot` raises."""
+        self._tried.wait(seconds)
 
     def confirmed_since(self, instant: float) -> bool:
         """Whether the API server has shown after that instant of the monotonic clock what it has."""
@@ -196,6 +201,7 @@ class ListWatch(Generic[T]):
         self._listed_at = self._clock.monotonic()
         self._relist_after = self._jittered(self._pace.relist)
         self._synced.set()
+        self._tried.set()
         if changed or first:
             self._on_change()
 
@@ -247,6 +253,7 @@ class ListWatch(Generic[T]):
         if isinstance(failure, ProvisionerError):
             with self._lock:
                 self._last_error = failure
+            self._tried.set()
         if failure is None and lasted:
             return 0.0
         limit = min(self._pace.backoff_max, self._pace.backoff * 2**self._failures)

@@ -245,7 +245,7 @@ class KubernetesProvisioner:
             cache.start()
         deadline = self._clock.monotonic() + _SYNC_SECONDS
         for cache in caches:
-            cache.wait_synced(max(0.0, deadline - self._clock.monotonic()))
+            cache.wait_tried(max(0.0, deadline - self._clock.monotonic()))
 
     def _note_pulls(self, pods: Sequence[SeenPod]) -> None:
         now = self._clock.monotonic()
