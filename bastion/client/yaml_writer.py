@@ -1,4 +1,6 @@
-"""JSON values as YAML in block style, for people. What could be read as another type is quoted as in JSON."""
+"""JSON values as YAML, for people: blocks, and lists of scalars in one line. What could be read as another type is quoted
+as in JSON.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ def _lines(value: Any) -> Iterator[str]:
 
 
 def _entry(key: str, item: Any) -> Iterator[str]:
-    if isinstance(item, (dict, list)) and item:
+    if isinstance(item, list) and item and not any(isinstance(each, (dict, list)) for each in item):
+        yield f"{key} [{', '.join(_scalar(each) for each in item)}]"
+    elif isinstance(item, (dict, list)) and item:
         yield key
         yield from (f"  {line}" for line in _lines(item))
     else:

@@ -70,11 +70,11 @@ MANIFEST = Command(
     summary="Prints the objects that run a bastion's daemon inside a Kubernetes cluster.",
     usage="--root=gs://BUCKET/NAME-bastion --image=IMAGE [--namespace=NAMESPACE] [--output=json]",
     details=(
-        "A namespace, the accounts of the daemon and of the jobs' pods, the daemon's permissions, and a Deployment. The "
-        "permissions are exactly what the daemon uses: JobSets, Jobs, pods and events of that namespace, and one look "
-        "at the namespace kube-system, whose uid identifies the cluster.\n\n"
-        "Nothing is sent to a cluster: pipe the output to `kubectl apply -f -`. On stderr it prints the table that the "
-        "operator settings need. docs/how-to/run-on-kubernetes.md has every step."
+        "A namespace, the accounts of the daemon and of the jobs' pods, the daemon's permissions, and a Deployment. "
+        "The permissions are exactly what the daemon uses: JobSets, Jobs, pods and events of that namespace, and the "
+        "namespace kube-system, whose uid identifies the cluster.\n\n"
+        "Nothing is sent to a cluster: pipe the output to `kubectl apply -f -`. On stderr it prints the table that "
+        "the operator settings need. docs/how-to/run-on-kubernetes.md has every step."
     ),
     examples=(
         "bastion kubernetes manifest --root=gs://my-bucket/team-bastion --image=REGISTRY/bastion:v1",
