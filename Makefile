@@ -12,7 +12,7 @@ GSUTIL_VENV := $(VENV)/gsutil
 # Without bytecode every process of the tests would compile Bastion anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-gs test lint gsutil unit e2e kube kube-test kube-record coverage mutants exhaustive soak long acceptance reference docs clean
+.PHONY: demo demo-gs demo-k8s test lint gsutil unit e2e kube kube-test kube-record coverage mutants exhaustive soak long acceptance reference docs clean
 
 demo: $(VENV)/.local
 	@./demo.sh $(BIN)
@@ -20,6 +20,10 @@ demo: $(VENV)/.local
 # The same with its bucket behind Cloud Storage's API.
 demo-gs: $(VENV)/.local
 	@./demo_gs.sh $(BIN)
+
+# The same on an emulated Kubernetes cluster.
+demo-k8s: $(VENV)/.kubernetes
+	@./demo_k8s.sh $(BIN)
 
 # Four workers on two cores: half of the tests' time is spent waiting for processes. A file stays with one worker;
 # tests/conftest.py orders them.
@@ -121,7 +125,11 @@ $(VENV)/.local: $(VENV)/bin/python pyproject.toml
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,local]'
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,kubernetes,local]'
+	@touch $@ $(VENV)/.kubernetes $(VENV)/.local
+
+$(VENV)/.kubernetes: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[kubernetes,local]'
 	@touch $@ $(VENV)/.local
 
 clean:

@@ -14,6 +14,8 @@ from bastion.ports import Clock
 # How long pods may be missing before events are read, and then how often, per gang.
 _PATIENCE_SECONDS = 5.0
 _PERIOD_SECONDS = 30.0
+# JobSet's webhook holds the followers of a slice back until its leader is placed (jobset: pkg/webhooks/pod_webhook.go).
+_FOLLOWERS_WAIT = "vpod.kb.io"
 
 
 class RefusedPods:
@@ -53,7 +55,12 @@ class RefusedPods:
         path = f"{terms.collection('events', self._namespace)}"
         uids = {job.uid for job in jobs}
         events = self._api.list(path, field_selector="reason=FailedCreate").items
-        ours = [event for event in events if (event.get("involvedObject") or {}).get("uid") in uids]
+        ours = [
+            event
+            for event in events
+            if (event.get("involvedObject") or {}).get("uid") in uids
+            and _FOLLOWERS_WAIT not in str(event.get("message", ""))
+        ]
         if not ours:
             return None
         last = max(ours, key=lambda event: str(event.get("lastTimestamp") or event.get("eventTime") or ""))

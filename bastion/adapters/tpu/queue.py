@@ -122,6 +122,11 @@ class ZoneQueue:
                     queued.reservation_name = (
                         place.reservation if full else f"{self._location}/reservations/{place.reservation}"
                     )
+            case CapacityModel.FLEX_START:
+                raise ProvisionerRefused(
+                    f"Cloud TPU has no flex-start, only clusters have; in config/daemon.toml name a cluster (k8s:NAME) "
+                    f"for this tier instead of {self._zone}, or give the tier another model"
+                )
             case CapacityModel.ON_DEMAND:
                 pass  # the default without a tier
         if request.valid_until_seconds is not None:

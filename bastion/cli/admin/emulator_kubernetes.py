@@ -83,7 +83,8 @@ KUBERNETES = Command(
         "pools labeled as on GKE. A pod's containers are processes of this machine, whatever their image; images "
         "below missing/, private/, bare/ and nopython/ show faults. What is not emulated is refused by name. On start "
         "it prints how to use kubectl.\n\n"
-        "Objects and pods are kept in DIR; the pods' output is below DIR/logs. All pods end with the emulator."
+        "To cause faults while it runs, write files in DIR/faults. The output of pods is below DIR/logs. All pods end "
+        "with the emulator. See docs/reference/emulator-kubernetes.md."
     ),
     examples=("bastion emulator kubernetes --pool=v5litepod-16=2 --pool=v5p-16=1:spot",),
     takes_target=False,

@@ -97,9 +97,10 @@ _ABOUT = "All local files are in $BASTION_HOME (default: bastion in the XDG data
 UP = Command(
     summary="Starts the bastion on this machine if it is not running, and waits until it is ready.",
     usage="[--kubernetes [--pool=INSTANCE_TYPE=COUNT ...]]",
-    details=f"""`launch` and `submit` do this by themselves. It stops after an hour without jobs. With --kubernetes it has
-        an emulated cluster, too: config/daemon.toml, if there is none yet, sends the types of its node pools there, and
-        the others to the emulated Cloud TPU. {_ABOUT}""",
+    details=f"""`launch` and `submit` do this by themselves. It stops after an hour without jobs.
+
+        With --kubernetes it has an emulated cluster, too: config/daemon.toml, if there is none yet, sends the types of
+        its node pools there, and the others to the emulated Cloud TPU. {_ABOUT}""",
     examples=("bastion local up", "bastion local up --kubernetes --pool=v4-8=4 --pool=v5litepod-16=2"),
     define=_define_up,
     takes_target=False,

@@ -18,6 +18,7 @@ from bastion.emulators.kubernetes.apiserver import ApiServer
 from bastion.emulators.kubernetes.client import ApiClient
 from bastion.emulators.kubernetes.controllers.controllers import Controllers
 from bastion.emulators.kubernetes.controllers.nodes import NODE_POOL
+from bastion.emulators.kubernetes.faults import FaultFiles
 from bastion.emulators.kubernetes.kubelet.kubelet import Kubelet
 from bastion.emulators.kubernetes.kubelet.settings import KubeletSettings
 from bastion.emulators.kubernetes.settings import EmulatorSettings
@@ -61,6 +62,10 @@ class Emulator:
             kubelet.open()
             parts.callback(kubelet.close)
             controllers = Controllers(client, settings.pools, repair_seconds=settings.repair_seconds)
+            # First, because a held pool gets no nodes.
+            faults = FaultFiles(self._folder, client, controllers.node_pools)
+            faults.open()
+            parts.callback(faults.close)
             controllers.open()
             parts.callback(controllers.close)
             self._parts = parts.pop_all()

@@ -63,8 +63,8 @@ def _tolerates(toleration: Object, taint: str) -> bool:
     return toleration.get("key", "") in (taint, "") and toleration.get("effect", "") in ("NoExecute", "")
 
 
-def admit(store: Store, resource: Resource, document: Object, *, dry_run: bool) -> None:
-    """Check a new object, and charge it to the namespace's quotas. Raises ApiFailure (403)."""
+def admit(store: Store, resource: Resource, document: Object, *, charge: bool) -> None:
+    """Check a new object; `charge` it to the namespace's quotas. Raises ApiFailure (403)."""
     metadata = document["metadata"]
     namespace, name = metadata.get("namespace", ""), metadata["name"]
     if resource is PODS:
@@ -73,10 +73,10 @@ def admit(store: Store, resource: Resource, document: Object, *, dry_run: bool) 
             why = f'error looking up service account {namespace}/{account}: serviceaccount "{account}" not found'
             raise forbidden(resource, name, why)
     if resource.namespaced and resource is not QUOTAS:
-        _charge(store, resource, document, dry_run=dry_run)
+        _quota(store, resource, document, charge=charge)
 
 
-def _charge(store: Store, resource: Resource, document: Object, *, dry_run: bool) -> None:
+def _quota(store: Store, resource: Resource, document: Object, *, charge: bool) -> None:
     namespace, name = document["metadata"]["namespace"], document["metadata"]["name"]
     asked = _usage(resource, document)
     for quota in store.items(QUOTAS, namespace):
@@ -94,7 +94,7 @@ def _charge(store: Store, resource: Resource, document: Object, *, dry_run: bool
             )
             text = ", ".join(f"{label}: {_amounts(amounts)}" for label, amounts in parts)
             raise forbidden(resource, name, f"exceeded quota: {quota.name}, {text}")
-        if not dry_run:
+        if charge:
             changed = quota.copy()
             status = changed.setdefault("status", {})
             status["hard"] = dict(hard)

@@ -97,14 +97,15 @@ class Api:
                 return self._create(request, route, query)
             case "POST" if route.subresource == "binding":
                 binding = decoding.json_body(_body(request), request.headers.get("content-type"))
-                writing.bind(self._store, route, binding, dry_run=_is_dry_run("CreateOptions", query))
+                options = decoding.write_options("CreateOptions", query)
+                writing.bind(self._store, route, binding, dry_run=options.dry_run)
                 return _json(
                     201, {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "code": 201}
                 )
             case "PUT" if route.name and route.subresource in ("", "status"):
-                document, warnings = self._document(request, resource, query, "UpdateOptions")
-                dry_run = _is_dry_run("UpdateOptions", query)
-                stored, created = writing.update(self._store, route, document, dry_run=dry_run)
+                options = decoding.write_options("UpdateOptions", query)
+                document, warnings = self._document(request, resource, options.validation)
+                stored, created = writing.update(self._store, route, document, dry_run=options.dry_run)
                 return _object(201 if created else 200, stored, warnings)
             case "PATCH" if route.name and route.subresource in ("", "status"):
                 return self._patch(request, route, query)
@@ -137,35 +138,31 @@ class Api:
             watch = dataclasses.replace(watch, encode=lambda stored: tables.encoded(stored, include))
         return Response(status=200, headers=Headers(_JSON_HEADERS), body=watch.lines())
 
-    def _document(
-        self, request: Request, resource: Resource, query: Query, options: str
-    ) -> tuple[dict[str, Any], list[str]]:
+    def _document(self, request: Request, resource: Resource, validation: str) -> tuple[dict[str, Any], list[str]]:
         """The object of a body, and warnings about its fields."""
-        validation = decoding.field_validation(options, query)
         document = decoding.json_body(_body(request), request.headers.get("content-type"))
         twice = decoding.repeated_fields(document)
         return decoding.check_fields(decoding.check_kind(document, resource), resource, validation, twice=twice)
 
     def _create(self, request: Request, route: Route, query: Query) -> Response:
-        document, warnings = self._document(request, route.resource, query, "CreateOptions")
-        dry_run = _is_dry_run("CreateOptions", query)
-        return _object(201, writing.create(self._store, route, document, dry_run=dry_run), warnings)
+        options = decoding.write_options("CreateOptions", query)
+        document, warnings = self._document(request, route.resource, options.validation)
+        return _object(201, writing.create(self._store, route, document, dry_run=options.dry_run), warnings)
 
     def _patch(self, request: Request, route: Route, query: Query) -> Response:
         media = decoding.media_type(request.headers.get("content-type"))
-        validation = decoding.field_validation("PatchOptions", query)
-        dry_run = _is_dry_run("PatchOptions", query)
+        options = decoding.write_options("PatchOptions", query)
         content = decoding.parsed(_body(request)) if media.endswith("json") else None
         warnings: list[str] = []
 
         def check(document: dict[str, Any]) -> dict[str, Any]:
             clean, found = decoding.check_fields(
-                document, route.resource, validation, patch=True, status=route.subresource == "status"
+                document, route.resource, options.validation, patch=True, status=route.subresource == "status"
             )
             warnings.extend(found)
             return clean
 
-        stored = writing.patch(self._store, route, content, media, dry_run=dry_run, check=check)
+        stored = writing.patch(self._store, route, content, media, dry_run=options.dry_run, check=check)
         return _object(200, stored, warnings)
 
     def _delete(self, request: Request, route: Route, query: Query) -> Response:
@@ -227,10 +224,6 @@ def _body(request: Request) -> bytes:
     return data
 
 
-def _is_dry_run(kind: str, query: Query) -> bool:
-    return decoding.is_dry_run(kind, query.all_values.get("dryRun", []))
-
-
 def _object(code: int, stored: Stored, warnings: Sequence[str] = ()) -> Response:
     """`warnings` become headers (apiserver pkg/warning; RFC 9111 calls 299 a persistent warning)."""
     response = _json(code, stored.encoded + b"\n")
@@ -251,8 +244,13 @@ def _text(code: int, body: bytes) -> Response:
 
 def _check_accept(header: str) -> None:
     """Raises ApiFailure (406)."""
-    accepted = [part.partition(";")[0].strip() for part in header.split(",")]
-    if header and not any(media in ("application/json", "application/*", "*/*") for media in accepted):
+    accepted = [[word.strip() for word in part.split(";")] for part in header.split(",")]
+    given = [
+        media
+        for media, *parameters in accepted
+        if not any(parameter.startswith("as=") and parameter != "as=Table" for parameter in parameters)
+    ]
+    if header and not any(media in ("application/json", "application/*", "*/*") for media in given):
         raise not_acceptable()
 
 

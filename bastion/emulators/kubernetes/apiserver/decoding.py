@@ -29,6 +29,7 @@ JSON = "application/json"
 # Upstream's limit of a request's body.
 BODY_MAX_BYTES = 3 * 1024 * 1024
 _VALIDATIONS = ("Ignore", "Warn", "Strict")
+_MANAGER_MAX = 128
 _POLICIES = ("Foreground", "Background", "Orphan")
 
 
@@ -158,12 +159,27 @@ def is_dry_run(kind: str, values: list[str]) -> bool:
     return True
 
 
-def field_validation(kind: str, query: Query) -> str:
-    """Ignore, Warn or Strict. Raises ApiFailure (422)."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WriteOptions:
+    """How to create, update or patch; `validation` is Ignore, Warn or Strict."""
+
+    dry_run: bool = False
+    validation: str = "Warn"
+
+
+def write_options(kind: str, query: Query) -> WriteOptions:
+    """The options of a write from its query; `kind` is CreateOptions, for example. Raises ApiFailure (422)."""
+    problems = []
+    if len(manager := query.text("fieldManager")) > _MANAGER_MAX:
+        problems.append(Problem("TooLong", "fieldManager", f"may not be more than {_MANAGER_MAX} bytes"))
+    elif not manager.isprintable():
+        problems.append(invalid_value("fieldManager", manager, "should only contain printable characters"))
     text = query.text("fieldValidation") or "Warn"
     if text not in _VALIDATIONS:
-        raise invalid(kind, "meta.k8s.io", "", [not_supported("fieldValidation", text, ["", *sorted(_VALIDATIONS)])])
-    return text
+        problems.append(not_supported("fieldValidation", text, ["", *sorted(_VALIDATIONS)]))
+    if problems:
+        raise invalid(kind, "meta.k8s.io", "", problems)
+    return WriteOptions(dry_run=is_dry_run(kind, query.all_values.get("dryRun", [])), validation=text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

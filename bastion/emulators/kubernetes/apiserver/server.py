@@ -19,7 +19,7 @@ from pathlib import Path
 
 from bastion.core.errors import Refused
 from bastion.emulators.kubernetes.address import KubernetesAddress, publish, withdraw
-from bastion.emulators.kubernetes.apiserver import certificate, first_objects
+from bastion.emulators.kubernetes.apiserver import certificate, first_objects, retention
 from bastion.emulators.kubernetes.apiserver.api import Api
 from bastion.emulators.kubernetes.apiserver.faults import ApiFaults
 from bastion.emulators.kubernetes.apiserver.store import Store
@@ -30,6 +30,7 @@ from bastion.net.http1 import HttpServer
 _HOST = "127.0.0.1"
 _LAST_FILE = "apiserver.json"
 _OBJECTS_FILE = "objects.sqlite"
+_SWEEP_SECONDS = 60.0
 
 
 class ApiServer:
@@ -91,6 +92,7 @@ class ApiServer:
         ca_file, context = certificate.ensure(self.state_dir, now=datetime.datetime.now(datetime.timezone.utc))
         store = self._store = Store(self.state_dir / _OBJECTS_FILE)
         first_objects.ensure(store)
+        threading.Thread(target=self._sweep, args=(store,), name="kubernetes-sweep", daemon=True).start()
         api = Api(
             store,
             token=token,
@@ -138,6 +140,12 @@ class ApiServer:
         if self._lock is not None:
             os.close(self._lock)
             self._lock = None
+
+    def _sweep(self, store: Store) -> None:
+        while not self._closing.wait(_SWEEP_SECONDS):
+            with store.lock:
+                if not self._closing.is_set():
+                    retention.sweep(store, datetime.datetime.now(datetime.timezone.utc))
 
     def expire_history(self) -> None:
         """Make every version before now too old to watch or to page on from."""

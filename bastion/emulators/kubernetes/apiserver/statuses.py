@@ -171,6 +171,12 @@ def invalid(kind: str, group: str, name: str, problems: Sequence[Problem]) -> Ap
     return ApiFailure(422, "Invalid", f'{qualified} "{name}" is invalid: {listed}', details=details)
 
 
+def denied(webhook: str, failure: ApiFailure) -> ApiFailure:
+    """A webhook's refusal: apiserver pkg/admission/plugin/webhook/errors/statuserror.go."""
+    text = f'admission webhook "{webhook}" denied the request: {failure.message}'
+    return ApiFailure(failure.code, failure.reason, text, details=failure.details)
+
+
 def bad_request(message: str) -> ApiFailure:
     return ApiFailure(400, "BadRequest", message)
 

@@ -22,7 +22,8 @@ from bastion.emulators.kubernetes.apiserver.resources import ALL, Resource
 
 Object = dict[str, Any]
 
-_HISTORY_MAX = 8192
+# Per kind; with some thousand writes a minute that is a minute.
+_HISTORY_MAX = 4096
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS objects (resource TEXT, key TEXT, body BLOB, PRIMARY KEY (resource, key));
 CREATE TABLE IF NOT EXISTS revision (only INTEGER PRIMARY KEY CHECK (only = 0), value INTEGER);

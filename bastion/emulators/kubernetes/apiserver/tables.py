@@ -106,11 +106,13 @@ def _at(*path: str, default: object = _NONE) -> Cell:
 
 
 def _text(*path: str) -> Cell:
-    """As columns of custom kinds are: texts, empty where there is nothing."""
-    found = _at(*path, default="")
+    """As columns of custom kinds are: texts, null where there is nothing."""
+    found = _at(*path, default=None)
 
-    def cell(document: Object) -> str:
+    def cell(document: Object) -> str | None:
         value = found(document)
+        if value is None:
+            return None
         return str(value).lower() if isinstance(value, bool) else str(value)
 
     return cell

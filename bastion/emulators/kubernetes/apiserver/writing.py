@@ -20,6 +20,7 @@ from bastion.emulators.kubernetes.apiserver.statuses import (
     already_exists,
     bad_request,
     conflict,
+    denied,
     internal,
     invalid,
     invalid_value,
@@ -50,14 +51,17 @@ def create(store: Store, route: Route, document: Object, *, dry_run: bool) -> St
             _refuse(
                 resource, candidate, metadata.problems(candidate, rules.name_rule) + rules.create_problems(candidate)
             )
+            _deny(resource, candidate, rules.denials(candidate))
+            # Admission comes before the storage says that the name is taken.
+            admission.admit(store, resource, candidate, charge=False)
             if store.get(resource, route.namespace, name) is not None:
                 if generated and attempt < _NAME_TRIES:
                     continue
                 raise already_exists(resource, name)
-            admission.admit(store, resource, candidate, dry_run=dry_run)
             if dry_run:
                 key = key_of(route.namespace, name)
                 return draft_of(resource, key, store.version, candidate)
+            admission.admit(store, resource, candidate, charge=True)
             stored = store.put(resource, candidate)
             if resource is NAMESPACES:
                 _fill_namespace(store, name)
@@ -75,6 +79,12 @@ def _refuse(resource: Resource, document: Object, problems: list[Problem]) -> No
     if problems:
         name = document["metadata"].get("name", "")
         raise invalid(resource.kind, resource.group, name, problems)
+
+
+def _deny(resource: Resource, document: Object, problems: list[Problem]) -> None:
+    if problems:
+        name = document["metadata"].get("name", "")
+        raise denied(rules_of(resource).webhook, invalid(resource.kind, resource.group, name, problems))
 
 
 def update(store: Store, route: Route, document: Object, *, dry_run: bool) -> tuple[Stored, bool]:
@@ -136,6 +146,8 @@ def _replace(store: Store, route: Route, stored: Stored, document: Object, *, dr
         if resource.generation and _intent(resource, document) != _intent(resource, old):
             document["metadata"]["generation"] = old["metadata"].get("generation", 0) + 1
     _refuse(resource, document, metadata.change_problems(document, old, uid=uid, custom=resource.custom) + problems)
+    if route.subresource != "status":
+        _deny(resource, document, rules.update_denials(document, old))
     if deletion.is_over(document) and not dry_run:
         return deletion.remove(store, stored, document)
     return deletion.save(store, stored, document, dry_run=dry_run)

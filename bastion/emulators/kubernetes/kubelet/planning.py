@@ -27,6 +27,7 @@ from bastion.emulators.markers import INHERITED, MARKER
 Obj = dict[str, Any]
 
 OOM_ANNOTATION = "emulator.bastion/oom-after-seconds"
+_AGENT_DIR = "BASTION_AGENT_DIR"
 _SYSTEM_PATH = ":".join(hide_python.FOLDERS)
 _GRACE_SECONDS = 30.0
 
@@ -84,7 +85,12 @@ class Planner:
             pod, container, addresses, self._fetch, injected=tpu_variables(pod, container, addresses)
         )
         variables = self._base(pod, addresses, folder, image) | declared
-        variables |= {MARKER: metadata["uid"], CONTAINER_MARKER: f"{metadata['uid']}/{name}"}
+        variables[MARKER] = metadata["uid"]
+        if _AGENT_DIR in variables:
+            # Every container is this machine: the agent is unpacked once, as on emulated VMs.
+            variables[_AGENT_DIR] = str(self._settings.state_dir / "agents")
+        if len(pod["spec"]["containers"]) > 1:
+            variables[CONTAINER_MARKER] = f"{metadata['uid']}/{name}"
         argv = command(container, declared)
         problem = ""
         if not image.has_programs:

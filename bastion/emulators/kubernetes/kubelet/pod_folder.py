@@ -18,7 +18,7 @@ from bastion.processes import ProcessId
 
 Phase = Literal["waiting", "running", "terminated"]
 
-# Marks the processes of one container of a pod; `markers.MARKER` marks those of the pod.
+# Marks the processes of one of several containers of a pod; `markers.MARKER` marks those of the pod.
 CONTAINER_MARKER = "BASTION_POD_CONTAINER"
 # The pipe through which supervisors tell the kubelet of a change, a pod's uid per line.
 CHANGES = "pod-changes"

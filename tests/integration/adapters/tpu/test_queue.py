@@ -103,6 +103,12 @@ def test_a_reservation_of_another_project_is_taken_as_it_is_named(
     assert sent.reservation_name == shared
 
 
+def test_flex_start_is_for_clusters_only(api: ScriptedApi, scripted: CloudTpuProvisioner) -> None:
+    with pytest.raises(ProvisionerRefused, match="Cloud TPU has no flex-start"):
+        scripted.create(replace(REQUEST, place=place(CapacityModel.FLEX_START)))
+    assert api.calls == []
+
+
 def test_several_slices_on_demand_are_one_queued_resource_without_a_tier(
     api: ScriptedApi, scripted: CloudTpuProvisioner
 ) -> None:

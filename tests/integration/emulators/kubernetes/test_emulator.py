@@ -16,6 +16,7 @@ from bastion.emulators.kubernetes.address import KubernetesAddress, locate
 from bastion.emulators.kubernetes.client import ApiClient
 from bastion.emulators.kubernetes.controllers.nodes import Pool
 from bastion.emulators.kubernetes.emulator import Emulator
+from bastion.emulators.kubernetes.faults import Faults
 from bastion.emulators.kubernetes.settings import EmulatorSettings
 from bastion.emulators.markers import MARKER
 from bastion.emulators.state_folder import EmulatorRunning
@@ -57,6 +58,15 @@ class Cluster:
         true = [each["type"] for each in status.get("conditions") or () if each["status"] == "True"]
         return next((kind for kind in true if kind in ("Completed", "Failed")), "")
 
+    def node(self, slot: str) -> str:
+        """The name of the node that is this machine of a node pool; empty if there is none."""
+        found = self.client.list("/api/v1/nodes", labelSelector=f"emulator.bastion/slot={slot}")["items"]
+        return str(found[0]["metadata"]["name"]) if found else ""
+
+    def reasons(self) -> set[str]:
+        """The reasons of all pods' conditions."""
+        return {each.get("reason", "") for pod in self.pods() for each in pod["status"].get("conditions") or ()}
+
     def left(self) -> list[str]:
         items = [each for path in (JOB_SETS, JOBS, PODS) for each in self.client.list(path)["items"]]
         services = [each for each in self.client.list(SERVICES)["items"] if each["metadata"]["name"] == "b-one-1"]
@@ -69,7 +79,8 @@ class Cluster:
 
 
 def settings(folder: Path) -> EmulatorSettings:
-    return EmulatorSettings(state_dir=folder, pools=(Pool.parse("v5litepod-8=1"),), close_grace_seconds=0.0)
+    pools = (Pool.parse("v5litepod-8=1"),)
+    return EmulatorSettings(state_dir=folder, pools=pools, close_grace_seconds=0.0, repair_seconds=0.0)
 
 
 @pytest.fixture
@@ -113,6 +124,63 @@ def test_a_failed_host_fails_the_gang_and_ends_the_others(cluster: Cluster) -> N
     cluster.submit(script, env=[{"name": "WORKER", "valueFrom": index}])
     until(lambda: cluster.condition() == "Failed")
     until(lambda: all(processes.marked(MARKER, pod["metadata"]["uid"]) == [] for pod in cluster.pods()))
+
+
+def test_a_reclaimed_spot_machine_fails_the_gang_and_comes_back_as_another_node(cluster: Cluster) -> None:
+    cluster.submit("trap 'exit 9' TERM; touch up; while :; do sleep 0.02; done")
+    cluster.wait_running()
+    before = cluster.node("v5litepod-8-0-0")
+    Faults(cluster.folder).preempt("v5litepod-8-0-0", grace_seconds=2)
+    until(lambda: cluster.condition() == "Failed")
+    conditions = cluster.client.list(JOBS)["items"][0]["status"]["conditions"]
+    [failed] = [each for each in conditions if each["type"] == "Failed"]
+    assert failed["reason"] == "PodFailurePolicy"
+    assert "DisruptionTarget" in failed["message"]
+    until(lambda: cluster.node("v5litepod-8-0-0") not in (before, ""))
+
+
+def test_out_of_memory_on_demand_fails_the_gang_with_137(cluster: Cluster) -> None:
+    cluster.submit("trap 'exit 0' TERM; touch up; while :; do sleep 0.02; done")
+    cluster.wait_running()
+    victim = cluster.pods()[1]["metadata"]["name"]
+    Faults(cluster.folder).out_of_memory(victim)
+    until(lambda: cluster.condition() == "Failed")
+    [statuses] = [pod["status"]["containerStatuses"] for pod in cluster.pods() if pod["metadata"]["name"] == victim]
+    ended = statuses[0]["state"]["terminated"]
+    assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
+
+
+def test_an_evicted_pod_fails_its_gang(cluster: Cluster) -> None:
+    cluster.submit("trap 'exit 1' TERM; touch up; while :; do sleep 0.02; done")
+    cluster.wait_running()
+    Faults(cluster.folder).evict(cluster.pods()[0]["metadata"]["name"])
+    until(lambda: cluster.condition() == "Failed")
+    assert "TerminationByKubelet" in cluster.reasons()
+
+
+def test_a_machine_that_is_gone_takes_its_processes_and_fails_the_gang(cluster: Cluster) -> None:
+    cluster.submit("trap '' TERM; touch up; while :; do sleep 0.02; done")
+    cluster.wait_running()
+    cluster.pods()
+    Faults(cluster.folder).remove(cluster.node("v5litepod-8-0-0"))
+    until(lambda: cluster.condition() == "Failed")
+    assert "DisruptionTarget" in cluster.client.list(JOBS)["items"][0]["status"]["conditions"][0]["message"]
+    until(lambda: [uid for uid in cluster.uids if processes.marked(MARKER, uid)] == [])
+
+
+def test_a_gang_waits_for_a_pool_that_is_held(tmp_path: Path) -> None:
+    Faults(tmp_path).hold("v5litepod-8-0")
+    emulator = Emulator(settings(tmp_path))
+    cluster = Cluster(tmp_path, emulator.open())
+    try:
+        cluster.submit("exit 0")
+        until(lambda: "Unschedulable" in cluster.reasons())
+        assert cluster.client.list("/api/v1/nodes")["items"] == []
+        Faults(tmp_path).hold("v5litepod-8-0", held=False)
+        until(lambda: cluster.condition() == "Completed")
+    finally:
+        cluster.client.close()
+        emulator.close()
 
 
 def test_pods_outlive_a_killed_emulator_and_a_second_one_goes_on(tmp_path: Path) -> None:

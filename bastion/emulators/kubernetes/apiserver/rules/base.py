@@ -21,6 +21,8 @@ class Rules:
     unconditional_update = True
     # Whether an update of what does not exist creates it.
     creates_on_update = False
+    # The validating webhook that a cluster has for this kind.
+    webhook = ""
 
     def name_rule(self, name: str) -> list[str]:
         return names.subdomain(name)
@@ -34,10 +36,18 @@ class Rules:
     def create_problems(self, _document: Object) -> list[Problem]:
         return []
 
+    def denials(self, _document: Object) -> list[Problem]:
+        """Why the webhook denies a new object that is valid otherwise."""
+        return []
+
     def prepare_update(self, document: Object, old: Object) -> None:
         """Restore what a client cannot change."""
 
     def update_problems(self, _document: Object, _old: Object) -> list[Problem]:
+        return []
+
+    def update_denials(self, _document: Object, _old: Object) -> list[Problem]:
+        """Why the webhook denies a change that is valid otherwise."""
         return []
 
     def prepare_status(self, document: Object, old: Object) -> Object:

@@ -36,6 +36,8 @@ _POD_CHANGEABLE = ("nodeSelector", "tolerations", "schedulingGates")
 
 
 class JobSetRules(Custom):
+    webhook = "vjobset.kb.io"
+
     def default(self, document: Object) -> None:
         spec = document.setdefault("spec", {})
         for job in spec.get("replicatedJobs") or []:
@@ -58,8 +60,12 @@ class JobSetRules(Custom):
 
     def create_problems(self, document: Object) -> list[Problem]:
         spec = document["spec"]
+        return _schema_problems(spec, spec.get("replicatedJobs") or [])
+
+    def denials(self, document: Object) -> list[Problem]:
+        spec = document["spec"]
         jobs = spec.get("replicatedJobs") or []
-        found = [*_schema_problems(spec, jobs), *_network_problems(spec["network"])]
+        found = _network_problems(spec["network"])
         if (spec.get("failurePolicy") or {}).get("restartStrategy") == "InPlaceRestart":
             found.append(
                 _plain("InPlaceRestart restart strategy cannot be set when InPlaceRestart feature gate is disabled")
@@ -84,6 +90,10 @@ class JobSetRules(Custom):
             # A transition rule looks at fields that stay, not at those that come or go.
             if field in new and field in before and new[field] != before[field]:
                 found.append(Problem("Rule", f"spec.{field}", "Value is immutable"))
+        return found
+
+    def update_denials(self, document: Object, old: Object) -> list[Problem]:
+        new, before, found = document["spec"], old["spec"], []
         if _comparable(new, before) != before.get("replicatedJobs"):
             found.append(invalid_value("spec.replicatedJobs", new.get("replicatedJobs"), "field is immutable"))
         if new.get("managedBy") != before.get("managedBy"):

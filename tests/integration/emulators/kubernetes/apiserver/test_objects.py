@@ -163,6 +163,17 @@ def test_a_deletion_shows_all_its_steps_to_watchers(requests: Requests) -> None:
     assert int(last["resourceVersion"]) > int(first["resourceVersion"])
 
 
+def test_a_set_is_denied_by_the_webhooks_name_after_its_schema(requests: Requests) -> None:
+    long = job_set("b" * 60)
+    code, status, _ = requests.send("POST", JOB_SETS, long)
+    assert (code, status["reason"]) == (422, "Invalid")
+    prefix = 'admission webhook "vjobset.kb.io" denied the request: JobSet.jobset.x-k8s.io'
+    assert status["message"].startswith(prefix)
+    long["spec"]["startupPolicy"] = {"startupPolicyOrder": "Sometimes"}
+    code, status, _ = requests.send("POST", JOB_SETS, long)
+    assert (code, "admission webhook" in status["message"]) == (422, False)
+
+
 def test_what_is_not_emulated_is_refused_by_name(requests: Requests) -> None:
     requests.ok("POST", PODS, pod("logged"))
     for method, path, name in (

@@ -10,14 +10,14 @@ from typing import Any
 import pytest
 
 from bastion import processes
-from bastion.emulators.kubernetes.apiserver import ApiServer
-from bastion.emulators.kubernetes.client import ApiClient, ApiError
+from bastion.emulators.kubernetes.client import Address, ApiClient, ApiError
 from bastion.emulators.kubernetes.controllers.cluster import utc_now
 from bastion.emulators.kubernetes.controllers.node_faults import lose_node, preempt_node, remove_node
 from bastion.emulators.kubernetes.kubelet.kubelet import Kubelet
 from bastion.emulators.kubernetes.kubelet.planning import OOM_ANNOTATION
 from bastion.emulators.kubernetes.kubelet.settings import KubeletSettings
 from bastion.emulators.markers import MARKER
+from tests.support.kubernetes_schemas import object_problems
 from tests.support.waiting import until
 
 Obj = dict[str, Any]
@@ -27,11 +27,10 @@ PODS = "/api/v1/namespaces/default/pods"
 class Node:
     """An API server with one node, and the kubelet."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, address: Address) -> None:
         self.folder = folder
         self.settings = KubeletSettings(state_dir=folder, image_backoff_seconds=0.1, close_grace_seconds=0.0)
-        self.server = ApiServer(folder)
-        self.client = ApiClient.connect(self.server.open())
+        self.client = ApiClient.connect(address)
         node = {
             "apiVersion": "v1",
             "kind": "Node",
@@ -45,7 +44,6 @@ class Node:
     def close(self) -> None:
         self.kubelet.close()
         self.client.close()
-        self.server.close(grace_seconds=0.5)
         assert [uid for uid in self.uids if processes.marked(MARKER, uid)] == []
 
     def create(self, script: str = "exit 0", **changes: Any) -> Obj:
@@ -67,7 +65,10 @@ class Node:
     def wait(self, pod: Obj, *phases: str) -> Obj:
         """Wait for one of these phases; return the status."""
         until(lambda: self.get(pod)["status"].get("phase") in phases)
-        status: Obj = self.get(pod)["status"]
+        found = self.get(pod)
+        # By the models of the official client, which do not say where null stands for no time.
+        assert object_problems(without_nulls(found)) == []
+        status: Obj = found["status"]
         return status
 
     def wait_reason(self, pod: Obj, reason: str) -> str:
@@ -100,10 +101,16 @@ class Node:
 
 
 @pytest.fixture
-def node(tmp_path: Path) -> Iterator[Node]:
-    node = Node(tmp_path)
+def node(tmp_path: Path, address: Address) -> Iterator[Node]:
+    node = Node(tmp_path, address)
     yield node
     node.close()
+
+
+def without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {name: without_nulls(each) for name, each in value.items() if each is not None}
+    return [without_nulls(each) for each in value] if isinstance(value, list) else value
 
 
 def conditions(status: Obj) -> dict[str, tuple[str, str]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import os
 import signal
 import sys
 import urllib.request
@@ -155,6 +154,20 @@ def test_other_processes_die_with_the_first_one_even_without_the_marker(machine:
     assert processes.ProcessId.of(pid) is None
 
 
+def test_a_container_that_ends_leaves_the_others_alone(machine: Machine) -> None:
+    first = container("setsid sleep 1000 & echo $! > pid; exec true", name="first")
+    second = container("trap 'exit 5' TERM; touch up; while :; do sleep 0.02; done", name="second")
+    mine = pod(first, second)
+    worker = machine.start(mine)
+    until(lambda: [each.phase for each in worker.state().containers.values()] == ["terminated", "running"])
+    until(lambda: (worker.folder.home / "up").exists())
+    pid = int((worker.folder.home / "pid").read_text())
+    until(lambda: processes.ProcessId.of(pid) is None)
+    worker.order_stop(30.0)
+    states = machine.wait(worker)
+    assert (states["first"].exit_code, states["second"].exit_code) == (0, 5)
+
+
 def test_the_order_to_stop_reaches_the_first_process_only_which_may_save(machine: Machine) -> None:
     child = f"""{sys.executable} -c 'import signal, time
 signal.signal(signal.SIGTERM, lambda *_: open("told", "w").close())
@@ -291,4 +304,3 @@ def test_a_file_descriptor_of_the_emulator_is_not_inherited(machine: Machine) ->
     mine = pod(container("ls /proc/self/fd | wc -l"))
     machine.run(mine)
     assert int(machine.log(mine)) <= 4
-    assert os.getpid()

@@ -1,0 +1,77 @@
+"""Clusters as the settings say: their addresses may change, never which clusters they are while a daemon runs."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from bastion.core.errors import ProvisionerUnavailable
+from bastion.core.model.clusters import ClusterSettings
+from bastion.core.model.provisioning import BUILT_IN, Provisioning
+from bastion.testing.fake_provisioner import FakeProvisioner
+from bastion.testing.manual_clock import ManualClock
+from bastion.wiring.kubernetes_clusters import KubernetesClusters
+
+ONE = ClusterSettings(name="one", server="https://a", uid="1111-1111")
+
+
+class Connections:
+    """Notes what was connected to, and what was closed."""
+
+    def __init__(self) -> None:
+        self.made: list[ClusterSettings] = []
+        self.closed: list[str] = []
+
+    def __call__(self, settings: ClusterSettings) -> FakeProvisioner:
+        self.made.append(settings)
+        provisioner = FakeProvisioner(ManualClock())
+        provisioner.close = lambda: self.closed.append(settings.server)  # type: ignore[attr-defined]
+        return provisioner
+
+
+def settings(*clusters: ClusterSettings) -> Provisioning:
+    return replace(BUILT_IN, clusters={cluster.name: cluster for cluster in clusters})
+
+
+def test_a_cluster_is_connected_to_when_it_is_first_asked_for_and_then_kept() -> None:
+    connect = Connections()
+    clusters = KubernetesClusters(connect)
+    assert clusters.apply_settings(settings(ONE)) == ""
+    assert connect.made == []
+    assert clusters.provisioner("one") is clusters.provisioner("one")
+    assert connect.made == [ONE]
+
+
+def test_a_cluster_at_another_address_is_connected_to_again() -> None:
+    connect = Connections()
+    clusters = KubernetesClusters(connect)
+    clusters.apply_settings(settings(ONE))
+    clusters.provisioner("one")
+    moved = replace(ONE, server="https://b")
+    assert clusters.apply_settings(settings(moved)) == ""
+    clusters.provisioner("one")
+    assert (connect.made, connect.closed) == ([ONE, moved], ["https://a"])
+
+
+@pytest.mark.parametrize("change", [{"uid": "2222-2222"}, {"namespace": "other"}], ids=["uid", "namespace"])
+def test_another_cluster_of_the_same_name_waits_for_another_daemon(change: dict[str, str]) -> None:
+    connect = Connections()
+    clusters = KubernetesClusters(connect)
+    clusters.apply_settings(settings(ONE))
+    told = clusters.apply_settings(settings(replace(ONE, **change)))
+    assert "cluster one is still the one with the uid 1111-1111" in told
+    clusters.provisioner("one")
+    assert connect.made == [ONE]
+
+
+def test_a_cluster_that_was_removed_from_the_settings_still_answers_for_its_gangs() -> None:
+    clusters = KubernetesClusters(Connections())
+    clusters.apply_settings(settings(ONE))
+    clusters.apply_settings(settings())
+    assert list(clusters.provisioner("one").list("k8s:one")) == []
+
+
+def test_a_cluster_that_was_never_named_does_not_answer() -> None:
+    with pytest.raises(ProvisionerUnavailable, match=r"has no cluster one, .* add \[clusters\.one\] again"):
+        KubernetesClusters(Connections()).provisioner("one")
