@@ -16,6 +16,7 @@ from bastion.core.model.clusters import Provider
 
 Object = dict[str, Any]
 
+_PROVIDER = re.compile(r"projects/[0-9]+/locations/global/workloadIdentityPools/[a-z0-9-]+/providers/[a-z0-9-]+")
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 # Where the cloud of a provider reads which of its accounts a service account stands for.
 _IDENTITY_ANNOTATIONS: Final[dict[Provider, str]] = {
@@ -105,6 +106,12 @@ def _check(wanted: Installation) -> None:
     if not wanted.root.startswith("gs://"):
         raise Refused(
             f"{wanted.root} is a folder; pods of several nodes need a bucket: use --root=gs://BUCKET/NAME-bastion"
+        )
+    provider = wanted.workload_identity_provider
+    if provider and not _PROVIDER.fullmatch(provider):
+        raise Refused(
+            f"--workload_identity_provider={provider!r} is not a provider of a pool; use "
+            "projects/NUMBER/locations/global/workloadIdentityPools/POOL/providers/NAME"
         )
     if wanted.provider not in _IDENTITY_ANNOTATIONS and (wanted.daemon_identity or wanted.worker_identity):
         raise Refused("--daemon_identity and --worker_identity require --provider=gke or --provider=eks")

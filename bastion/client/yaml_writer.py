@@ -1,5 +1,6 @@
-"""JSON values as YAML, for people: blocks, and lists of scalars in one line. What could be read as another type is quoted
-as in JSON.
+"""JSON values as YAML, for people: blocks, and lists of scalars in one line.
+
+Text that could be read as another type is quoted as in JSON.
 """
 
 from __future__ import annotations
