@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from bastion.cli.output import plain
 from bastion.core.instants import duration as duration
 from bastion.core.instants import to_rfc3339
+from bastion.core.model.clusters import where
 from bastion.core.status.document import BacklogEntry, CapacityWait, JobEntry, Phase
 
 NOT_PICKED_UP = "submitted; waiting for the scheduler to pick it up"
@@ -77,8 +78,12 @@ def backlog(entry: BacklogEntry) -> str:
 
 def _waiting(wait: CapacityWait, now: float) -> str:
     """`WAITING_FOR_RESOURCES for 12m in us-central2-b`."""
-    where = f" in {wait.zone}" if wait.zone else ""
-    return plain(f"{wait.state} for {age(wait.since, now)}{where}")
+    return plain(f"{wait.state} for {age(wait.since, now)}{where(wait.zone)}")
+
+
+def labels(pairs: Mapping[str, str]) -> str:
+    """`sweep=7, team=vision`."""
+    return plain(", ".join(f"{key}={value}" for key, value in sorted(pairs.items())))
 
 
 def _again(entry: JobEntry) -> str:

@@ -6,7 +6,10 @@ from __future__ import annotations
 SPEC_MAX_BYTES = 64 * 1024
 # Environment variables of a job; the order and the command's environment hold all of them.
 SPEC_MAX_ENV_VARS = 256
+# Labels of a job.
 LABELS_MAX = 32
+# Characters of a job's labels, keys and values; the status has those of all live jobs.
+LABELS_MAX_CHARS = 1024
 # Nesting of a JSON document; a spec needs a few levels, and Python fails at 1,000.
 JSON_MAX_DEPTH = 32
 # Memory for the packed specs of all live jobs; 100,000 ordinary specs take half of it.

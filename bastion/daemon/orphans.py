@@ -20,6 +20,7 @@ from bastion.core.bucket.keys import Run
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.bucket.protocol import Claim
 from bastion.core.errors import BastionError, InvalidDocument, NotFound, PreconditionFailed
+from bastion.core.model.clusters import where
 from bastion.core.model.gangs import GangState, GangStatus
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_record import read as read_record
@@ -164,5 +165,5 @@ def _list(slices: Provisioner, zone: str, problems: list[str]) -> Sequence[GangS
     try:
         return slices.list(zone)
     except BastionError as error:
-        problems.append(f"cannot list slices{f' in {zone}' if zone else ''}: {error}")
+        problems.append(f"cannot list slices{where(zone)}: {error}")
         return ()

@@ -18,6 +18,7 @@ class _Gang:
     state: GangState = GangState.CREATING
     message: str = ""
     waiting: str = ""
+    waiting_message: str = ""
     failure: GangFailure | None = None
     partial: bool = False
     pinned: bool = False
@@ -37,6 +38,7 @@ class _Gang:
             token=self.request.token,
             state=GangState.LOST if self.lost and self.state is not GangState.DELETING else self.state,
             waiting=self.waiting if self.state is GangState.WAITING else "",
+            waiting_message=self.waiting_message if self.state is GangState.WAITING else "",
             partial=self.partial and self.state is GangState.WAITING,
             failure=self.failure if self.state in (GangState.FAILED, GangState.LOST) else None,
             message=self.message,
@@ -188,6 +190,7 @@ class FakeProvisioner:
         state: GangState,
         *,
         waiting: str = "",
+        waiting_message: str = "",
         failure: GangFailure | None = None,
         partial: bool = False,
     ) -> None:
@@ -195,7 +198,7 @@ class FakeProvisioner:
         with self._lock:
             gang = self._gangs[name]
             gang.state, gang.waiting, gang.failure, gang.partial = state, waiting, failure, partial
-            gang.pinned = True
+            gang.waiting_message, gang.pinned = waiting_message, True
 
     def replace_token(self, name: str, token: str) -> None:
         with self._lock:

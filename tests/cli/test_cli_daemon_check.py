@@ -24,6 +24,50 @@ zones = { v4 = ["us-central2-b"] }
 """
 
 
+IN_CLUSTERS = """\
+[clusters.training]
+provider = "gke"
+server = "https://10.0.0.2"
+uid = "5f0c1a2b-1111-2222-3333-444455556666"
+namespace = "training"
+service_account = "bastion-worker"
+[clusters.spare]
+kubeconfig = "/etc/kube"
+context = "spare"
+uid = "5f0c1a2b-1111-2222-3333-444455556667"
+agent_image = "bastion:1"
+[clusters.own]
+uid = "5f0c1a2b-1111-2222-3333-444455556668"
+[types.v5p]
+zones = ["k8s:own"]
+pod = { image = "train:v1" }
+[types.v6e]
+zones = ["k8s:training"]
+[types.v6e.pod]
+cpu = "100"
+resources = { "hugepages-2Mi" = "4Gi" }
+host_network = true
+image_pull_secrets = ["one", "two"]
+spot_grace_seconds = 20
+[[types.v6e.pod.volumes]]
+path = "/data"
+claim = "datasets"
+read_only = true
+[[types.v6e.pod.volumes]]
+path = "/lake"
+bucket = "my-lake"
+[[types.v6e.pod.tolerations]]
+key = "team"
+operator = "Equal"
+value = "a"
+effect = "NoSchedule"
+[[types.v6e.pod.tolerations]]
+key = "any"
+[[tiers]]
+model = "on-demand"
+"""
+
+
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     path = tmp_path / "daemon.toml"
@@ -92,3 +136,50 @@ def test_a_file_is_compared_with_the_quota_file_of_the_bastion_that_is_named(run
     done = run("daemon", "check-config", str(file), "--root=memory/test-bastion", code=0)
     assert "the quota file has 3 tiers and config/daemon.toml describes 2" in done.err
     assert run("daemon", "check-config", str(file)).err == ""
+
+
+def test_clusters_and_what_is_set_of_their_pods_are_shown(run, file: Path) -> None:
+    file.write_text(IN_CLUSTERS, "utf-8")
+    done = run("daemon", "check-config", str(file), code=0)
+    lines = done.out.splitlines()
+    assert [line.split() for line in lines[1:3]] == [
+        ["v5p", "k8s:own", "-", "-", "-", "-"],
+        ["v6e", "k8s:training", "-", "-", "-", "-"],
+    ]
+    assert lines[3:8] == [
+        "cluster training: gke, https://10.0.0.2, namespace training, uid 5f0c1a2b-1111-2222-3333-444455556666, "
+        "pods as bastion-worker, agent from the bucket",
+        "cluster spare: generic, kubeconfig /etc/kube with context spare, namespace default, "
+        "uid 5f0c1a2b-1111-2222-3333-444455556667, pods as the default service account, agent from image bastion:1",
+        "cluster own: generic, the cluster that the daemon runs in, namespace default, "
+        "uid 5f0c1a2b-1111-2222-3333-444455556668, pods as the default service account, agent from the bucket",
+        "pods of v5p: image train:v1",
+        "pods of v6e: the job's own image, cpu 100, resources hugepages-2Mi=4Gi, tolerations team=a:NoSchedule any, "
+        "volumes /data (claim datasets, read-only) /lake (bucket my-lake), image pull secrets one two, "
+        "host network yes, spot grace seconds 20",
+    ]
+    assert "warning: no zones name k8s:spare, so no job runs in cluster spare" in done.err
+    assert "warning: v6e is in Kubernetes clusters only, and types.v6e.pod.image is not set; its jobs wait" in done.err
+    assert done.err.count("warning") == 2
+
+
+def test_clusters_and_pods_are_had_as_json_too(run, file: Path) -> None:
+    file.write_text(IN_CLUSTERS, "utf-8")
+    meaning = json.loads(run("daemon", "check-config", str(file), "--output=json", code=0).out)
+    assert (meaning["clusters"]["spare"]["context"], meaning["clusters"]["training"]["provider"]) == ("spare", "gke")
+    pod = meaning["types"]["v6e"]["pod"]
+    assert (pod["cpu"], pod["resources"], pod["volumes"][1]["bucket"]) == ("100", {"hugepages-2Mi": "4Gi"}, "my-lake")
+    file.write_text(GOOD, "utf-8")
+    meaning = json.loads(run("daemon", "check-config", str(file), "--output=json", code=0).out)
+    assert (meaning["clusters"], meaning["types"]["v4"]["pod"]) == ({}, None)
+
+
+def test_a_type_that_is_in_a_cluster_on_one_tier_only_shows_its_pods(run, file: Path) -> None:
+    cluster = '[clusters.own]\nuid = "5f0c1a2b-1111-2222-3333-444455556668"\n'
+    in_cluster = '\n[[tiers]]\nmodel = "spot"\nzones = { v4 = ["k8s:own"] }\n'
+    file.write_text(GOOD.replace("[types.v4]", cluster + "[types.v4]") + in_cluster, "utf-8")
+    done = run("daemon", "check-config", str(file), code=0)
+    assert "pods of v4: the job's own image\n" in done.out
+    assert "tier 2: spot in v4: k8s:own\n" in done.out
+    assert "us-central2-b  worker@my-project.iam" in done.out
+    assert done.err == ""

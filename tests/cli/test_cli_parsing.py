@@ -193,7 +193,23 @@ def test_json_is_the_only_thing_on_stdout(run) -> None:
 def test_the_instance_types_show_hosts_and_quota(run) -> None:
     line = next(line for line in run("instance-types", "v4").out.splitlines() if line.startswith("tpu-v4-32 "))
     assert line.split()[:5] == ["tpu-v4-32", "32", "v4", "4", "16"]
-    assert line.split()[6:] == ["us-central2-b"]
+    assert " ".join(line.split()[6:]) == "Cloud TPU, Kubernetes us-central2-b"
+
+
+@pytest.mark.parametrize(
+    ("name", "where", "platforms"),
+    [
+        ("tpu-v3-8", "Cloud TPU", ["cloud-tpu"]),
+        ("tpu-v6e-16", "Cloud TPU, Kubernetes", ["cloud-tpu", "kubernetes"]),
+        ("tpu7x-8", "Kubernetes", ["kubernetes"]),
+        ("h100-80gb-8", "known, not served", []),
+    ],
+)
+def test_the_instance_types_show_where_they_exist(run, name: str, where: str, platforms: list[str]) -> None:
+    line = next(line for line in run("instance-types").out.splitlines() if line.startswith(f"{name} "))
+    types = {each["name"]: each for each in json.loads(run("instance-types", "--output=json").out)}
+    assert types[name]["platforms"] == platforms
+    assert f"  {where}" in line and where.count("Kubernetes") == line.count("Kubernetes")
 
 
 @pytest.mark.parametrize("family", ["h100", "a100-40gb", "gb200"])

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
 import pytest
 
 from bastion.client.jobs.client import Client
 from bastion.core.bucket import keys
+from bastion.core.model import job_spec
+from bastion.core.model.job_spec import JobOptions
 from bastion.core.model.lifecycle import Status
 from bastion.testing.cluster import BASTION, ROOT, Cluster
 from bastion.testing.scripted_hosts import runs_for
@@ -26,6 +28,27 @@ class JobState:
 
     status: str
     metadata: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class JobMetadata:
+    """What a spec's `metadata` is read into, without unknown fields (axlearn/cloud/common/bastion.py)."""
+
+    user_id: str
+    project_id: str
+    creation_time: str
+    resources: dict[str, int]
+    priority: int = 5
+    job_id: str | None = None
+    version: int | None = None
+    topologies: list[Any] | None = None
+    scaling_specs: list[Any] | None = None
+
+
+def metadata_as_read(cluster: Cluster, name: str) -> JobMetadata:
+    metadata = json.loads(cluster.store.get(keys.active(name)).data)["metadata"]
+    known = {each.name for each in fields(JobMetadata)}
+    return JobMetadata(**{key: value for key, value in metadata.items() if key in known})
 
 
 class AtTheRoot:
@@ -110,6 +133,27 @@ def test_its_update_of_a_slice_job_keeps_the_slices(cluster: Cluster) -> None:
     cluster.restart_daemon()
     cluster.settle(3)
     assert cluster.hosts.live("job") == [f"{uid}-3"]
+
+
+def test_a_spec_with_image_and_labels_is_read_and_its_update_keeps_both(cluster: Cluster) -> None:
+    options = JobOptions(instance_type="tpu-v4-16", image="train:v1", labels={"team": "vision"})
+    spec = job_spec.new(
+        name="job", bastion=BASTION, command="run", user_id="alice", project_id="a", now=0, options=options
+    )
+    cluster.put_spec("job", spec.to_bytes())
+    cluster.settle(3)
+    read = metadata_as_read(cluster, "job")
+    assert (read.user_id, read.resources, read.job_id) == ("alice", {"v4": 16}, None)
+    read.version = 1
+    written = json.loads(cluster.store.get(keys.active("job")).data)
+    kept = {key: written[key] for key in ("version", "name", "command", "cleanup_command", "env_vars")}
+    overwrite(cluster, keys.active("job"), json.dumps({**kept, "metadata": asdict(read)}).encode())
+    cluster.settle(3)
+    record = cluster.record("job")
+    assert record is not None
+    assert (record.job.version, record.job.labels) == (1, {"team": "vision"})
+    assert record.job.runner is not None
+    assert record.job.runner.image == "train:v1"
 
 
 def test_its_update_of_a_waiting_slice_job_keeps_the_slices(cluster: Cluster) -> None:

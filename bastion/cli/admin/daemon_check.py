@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from bastion.cli.admin import cluster_settings
 from bastion.cli.command import Command, Invocation
 from bastion.cli.output import emit_json, plain, say, table
 from bastion.core import limits
@@ -14,7 +15,7 @@ from bastion.core.bucket import keys
 from bastion.core.errors import EXIT_REFUSED, NotFound, Refused, StoreError
 from bastion.core.model import daemon_settings
 from bastion.core.model.daemon_settings import SettingsError
-from bastion.core.model.provisioning import Provisioning, tiers_without_settings
+from bastion.core.model.provisioning import Provisioning, ResourceTypeSettings, tiers_without_settings
 from bastion.ports import ObjectStore
 from quota import Policy, QuotaFileError, load
 
@@ -33,7 +34,11 @@ def _run(call: Invocation) -> int:
             problems = [{"line": p.line, "message": p.message, "find": p.find} for p in error.problems]
             emit_json({"valid": False, "problems": problems})
         return EXIT_REFUSED
-    warnings = [*settings.warnings, *_against_quota(settings, _quota(store))]
+    warnings = [
+        *settings.warnings,
+        *cluster_settings.warnings(settings),
+        *_against_quota(settings, _quota(store)),
+    ]
     if call.json:
         emit_json(_document(settings, warnings))
         return 0
@@ -95,20 +100,19 @@ def _against_quota(settings: Provisioning, policy: Policy | None) -> Iterator[st
 
 def _lines(settings: Provisioning) -> Iterator[str]:
     where = f", from {settings.endpoint}" if settings.endpoint else ""
-    yield f"project {settings.project}{where}"
+    if settings.project:
+        yield f"project {settings.project}{where}"
     rows = [
         (
             resource_type,
             " ".join(made.zones),
-            made.service_account or "the project's default",
-            made.network + ("/" * bool(made.network and made.subnetwork)) + made.subnetwork or "the project's default",
-            "yes" if made.external_ips else "no",
-            made.runtime_version or "by type",
+            *(_nodes(made) if cluster_settings.on_cloud_tpu(settings, resource_type) else ("-", "-", "-", "-")),
         )
         for resource_type, made in settings.resource_types.items()
     ]
-    heads = ("TYPE", "ZONES", "SERVICE ACCOUNT", "NETWORK", "EXTERNAL IPS", "RUNTIME VERSION")
+    heads = ("TYPE", "PLACES", "SERVICE ACCOUNT", "NETWORK", "EXTERNAL IPS", "RUNTIME VERSION")
     yield from table(heads, rows).splitlines()
+    yield from cluster_settings.lines(settings)
     for number, tier in enumerate(settings.tiers):
         reservations = ", ".join(
             f"{resource_type + ': ' if resource_type else ''}{name}"
@@ -125,8 +129,18 @@ def _lines(settings: Provisioning) -> Iterator[str]:
     power_off = f"after {budgets.power_off_seconds / 3600:g} h" if budgets.power_off_seconds else "never"
     lost = f"{budgets.infrastructure_attempts} attempts lost to infrastructure"
     yield (
-        f"budgets: {lost}, {budgets.zone_wait_seconds:g} s of waiting in a zone, {budgets.provision_seconds:g} s until "
-        f"hosts are up; abandoned nodes power off {power_off}"
+        f"budgets: {lost}, {budgets.zone_wait_seconds:g} s of waiting in a place, {budgets.provision_seconds:g} s "
+        f"until hosts are up; abandoned nodes power off {power_off}"
+    )
+
+
+def _nodes(made: ResourceTypeSettings) -> tuple[str, str, str, str]:
+    """What concerns nodes of Cloud TPU; pods have none of it."""
+    return (
+        made.service_account or "the project's default",
+        made.network + ("/" * bool(made.network and made.subnetwork)) + made.subnetwork or "the project's default",
+        "yes" if made.external_ips else "no",
+        made.runtime_version or "by type",
     )
 
 
@@ -136,6 +150,7 @@ def _document(settings: Provisioning, warnings: list[str]) -> dict[str, Any]:
         "valid": True,
         "project": settings.project,
         "endpoint": settings.endpoint,
+        "clusters": {name: cluster_settings.document(cluster) for name, cluster in settings.clusters.items()},
         "types": {
             resource_type: {
                 "zones": list(made.zones),
@@ -144,6 +159,9 @@ def _document(settings: Provisioning, warnings: list[str]) -> dict[str, Any]:
                 "external_ips": made.external_ips,
                 "service_account": made.service_account,
                 "runtime_version": made.runtime_version,
+                "pod": cluster_settings.pod_document(made.pod)
+                if cluster_settings.in_clusters(settings, resource_type)
+                else None,
             }
             for resource_type, made in settings.resource_types.items()
         },
@@ -171,7 +189,8 @@ CHECK_CONFIG = Command(
     summary="Checks the operator settings and shows what they mean; exits with 64 if they are not valid.",
     usage="[FILE] [--root=ROOT] [--output=json]",
     details="""FILE may be - for stdin; default: config/daemon.toml under the ROOT. Every problem is shown with its
-        line, and every missing value with the command that finds it.
+        line, and every missing value with the command that finds it. PLACES are zones of Cloud TPU and clusters
+        (k8s:NAME), in the order in which they are tried.
 
         If a bastion is named, the settings are compared with the tiers and resource types of its quota file. A daemon
         whose settings are not valid keeps using the last valid ones.""",

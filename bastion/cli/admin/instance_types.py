@@ -25,6 +25,7 @@ def _run(call: Invocation) -> int:
                 {
                     "name": each.name,
                     "served": each.served,
+                    "platforms": list(_platforms(each)),
                     "resources": {each.resource_type: each.amount},
                     "hosts": each.hosts,
                     "chips": each.chips,
@@ -43,14 +44,25 @@ def _run(call: Invocation) -> int:
             str(each.hosts),
             str(each.chips),
             each.topology,
-            " ".join(each.zones) if each.served else _NOT_SERVED,
+            ", ".join(_platforms(each).values()) or _NOT_SERVED,
+            " ".join(each.zones) if each.served else "",
         )
         for each in types
     ]
-    print(table(("NAME", "QUOTA", "HOSTS", "CHIPS", "TOPOLOGY", "ZONES"), rows), end="")
+    print(table(("NAME", "QUOTA", "HOSTS", "CHIPS", "TOPOLOGY", "WHERE", "ZONES"), rows), end="")
     if not call.operands:
         say(f"use bastion instance-types RESOURCE_TYPE to show one resource type: {', '.join(resource_types)}")
     return 0
+
+
+def _platforms(instance_type: InstanceType) -> dict[str, str]:
+    """Where slices of the type exist: names for programs, and for people."""
+    found = {}
+    if instance_type.on_cloud_tpu:
+        found["cloud-tpu"] = "Cloud TPU"
+    if instance_type.on_kubernetes:
+        found["kubernetes"] = "Kubernetes"
+    return found
 
 
 def _order(instance_type: InstanceType) -> tuple[bool, str, int]:
@@ -62,10 +74,11 @@ TYPES = Command(
     summary="Lists the instance types, with their hosts and their use of quota.",
     usage="[RESOURCE_TYPE] [--output=json]",
     details="""QUOTA is how many units of a project's share one slice uses: the number in its name, which counts
-        TensorCores for v2, v3, v4 and v5p, and chips for v5litepod and v6e. ZONES are those that offered the type when
-        this table was made; `bastion daemon check-config` shows the zones that a bastion uses.
+        TensorCores for v2, v3, v4, v5p and TPU7x, and chips for v5litepod and v6e. WHERE says whether slices come from
+        the Cloud TPU API, from Kubernetes clusters, or both. ZONES are those of Google Cloud that offered the type
+        when this table was made; `bastion daemon check-config` shows the places that a bastion uses.
 
-        You cannot use the types "known, not served": the Cloud TPU API does not offer them.""",
+        You cannot use the types "known, not served": neither Cloud TPU nor Bastion on Kubernetes offers them.""",
     examples=("bastion instance-types", "bastion instance-types v4", "bastion instance-types v5e --output=json"),
     operands=(0, 1),
     takes_target=False,

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 
 from bastion.cli.output import plain
 from bastion.core.errors import Refused
+from bastion.core.model import labels
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INTERPRETERS = re.compile(r"(?:python[0-9.]*|(?:ba|da|z|k)?sh|env|time|nice|uv|poetry|exec)")
@@ -83,6 +84,37 @@ def environment(assignments: Sequence[str]) -> dict[str, str]:
             raise Refused(f"--env sets {name} to two values; set it once")
         variables[name] = value
     return variables
+
+
+def assigned_labels(assignments: Sequence[str]) -> dict[str, str]:
+    """Read the values of `--label KEY=VALUE`. Raises `Refused` if one is not valid, or a key has two values."""
+    found: dict[str, str] = {}
+    for assignment in assignments:
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            raise Refused(f"--label={plain(key)} has no value; use --label {plain(key) or 'KEY'}=VALUE")
+        if found.get(key, value) != value:
+            raise Refused(f"--label sets {plain(key)} to two values; set it once")
+        found[key] = value
+    try:
+        labels.check(found)
+    except ValueError as error:
+        raise Refused(f"--label: {error}") from error
+    return found
+
+
+def wanted_labels(filters: Sequence[str]) -> dict[str, str | None]:
+    """Read the values of `bastion list --label KEY[=VALUE]`; None: any value. Raises `Refused` as `assigned_labels`."""
+    wanted: dict[str, str | None] = {}
+    for each in filters:
+        key, equals, value = each.partition("=")
+        problem = labels.form_problem(key, value)
+        if problem:
+            raise Refused(f"--label: {problem}")
+        if equals and wanted.get(key) not in (None, value):
+            raise Refused(f"--label asks for two values of {key}, so no job matches; ask for one")
+        wanted[key] = value if equals else wanted.get(key)
+    return wanted
 
 
 def masked(variables: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

@@ -164,6 +164,8 @@ LAUNCH = Command(
         "bastion launch --wait -- python3 -c 'print(6 * 7)'",
         _EXAMPLE,
         "bastion launch --name=sweep-1 --instance_type=tpu-v5litepod-16 --num_replicas=2 --env LR=0.1 -- ./run.sh",
+        "bastion launch --instance_type=tpu-v6e-16 --image=us-docker.pkg.dev/p/images/train:v1 --label team=vision "
+        "-- python3 train.py",
     ),
     takes_command=True,
     takes_output=True,

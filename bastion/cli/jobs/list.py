@@ -10,9 +10,11 @@ from absl import flags
 from bastion.cli import phrases
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client, warn_if_no_daemon
+from bastion.cli.jobs.command_line import wanted_labels
 from bastion.cli.output import emit_json, plain, say, table
 from bastion.client import Result
 from bastion.core.errors import EXIT_INFRASTRUCTURE
+from bastion.core.model.labels import match
 from bastion.core.status.document import InvalidEntry, JobEntry, StatusDocument
 
 _HEADER = ("NAME", "STATUS", "PROJECT", "USER", "RESOURCES", "AGE", "REASON/HOSTS")
@@ -31,21 +33,30 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_integer(
         "limit", 50, "Maximum number of completed jobs, newest first.", lower_bound=1, flag_values=values
     )
+    flags.DEFINE_multi_string(
+        "label",
+        [],
+        "Show only jobs with this label: KEY=VALUE, or KEY for any value; repeat it to require several.",
+        flag_values=values,
+    )
 
 
 def _run(call: Invocation) -> int:
+    wanted = wanted_labels(call.flags.label)
     client, target = open_client(call)
     status = client.status()
     backlog = client.backlog(again=False)
-    unread = client.unread(again=False, most=_UNREAD_MAX if backlog else None)
+    # The labels of specs that are not accepted are unknown.
+    unread = [] if wanted else client.unread(again=False, most=_UNREAD_MAX if backlog else None)
     results, number = client.completed(limit=call.flags.limit) if call.flags.all else ([], 0)
     if status is None:
         say(f"bastion: no daemon has published a status for {plain(client.root.url)} yet")
         code = EXIT_INFRASTRUCTURE
     else:
         code = EXIT_INFRASTRUCTURE if warn_if_no_daemon(client, target) else 0
-    live = client.entries(again=False)
-    invalid = status.invalid if status is not None else ()
+    results_read, results = len(results), [each for each in results if match(each.labels, wanted)]
+    live = {name: entry for name, entry in client.entries(again=False).items() if match(entry.labels or {}, wanted)}
+    invalid = status.invalid if status is not None and not wanted else ()
     alarms = [" ".join(alarm.split()) for alarm in status.alarms] if status is not None else []
     for alarm in [] if call.json else alarms[:_ALARMS_SHOWN]:
         say(f"bastion: alarm: {plain(alarm)}")
@@ -59,6 +70,9 @@ def _run(call: Invocation) -> int:
         published = (status or StatusDocument()).model_dump(
             mode="json", include={"jobs", "invalid", "backlog", "alarms"}
         )
+        if wanted:
+            published["jobs"] = [entry for entry in published["jobs"] if match(entry.get("labels") or {}, wanted)]
+            published["invalid"] = []
         document: dict[str, Any] = {"root": client.root.url, **published, "unread": unread}
         if call.flags.all:
             document["completed"] = [result.document for result in results]
@@ -74,12 +88,18 @@ def _run(call: Invocation) -> int:
     if rows:
         print(table(_HEADER, rows), end="")
     else:
-        say("no jobs" if call.flags.all else "no live jobs (use bastion list --all to see completed jobs)")
+        which = " with these labels" if wanted else ""
+        say(
+            f"no jobs{which}"
+            if call.flags.all
+            else f"no live jobs{which} (use bastion list --all to see completed jobs)"
+        )
     if len(unread) > len(shown):
         more = "at least " * (len(unread) == _UNREAD_MAX) + str(len(unread) - len(shown))
         say(f"{more} more submitted jobs are not shown")
-    if number > len(results):
-        say(f"showing {len(results)} of {number} completed jobs; use --limit={number} to see all")
+    if number > results_read:
+        shown_of = f"searched the newest {results_read}" if wanted else f"showing {results_read}"
+        say(f"{shown_of} of {number} completed jobs; use --limit={number} to see all")
     return code
 
 
@@ -125,13 +145,20 @@ def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 LIST = Command(
     summary="Shows the jobs: what each one is doing, or why it waits.",
-    usage="[--all] [--output=json]",
+    usage="[--all] [--label=KEY[=VALUE] ...] [--output=json]",
     details="""The daemon publishes this on every change. AGE is the time since the job was queued. INVALID jobs have a
         spec that the daemon refuses; `bastion why JOB` shows more about any job.
 
+        With --label, jobs that are not accepted yet or refused are left out, because their labels are not known.
+
         Exits with 0 if a daemon is running. Otherwise the command shows what the last daemon published, says so on
         stderr, and exits with 75.""",
-    examples=("bastion list", "bastion list --all --limit=200", "bastion list --output=json"),
+    examples=(
+        "bastion list",
+        "bastion list --all --limit=200",
+        "bastion list --label=team=vision",
+        "bastion list --output=json",
+    ),
     takes_output=True,
     define=_define,
     run=_run,

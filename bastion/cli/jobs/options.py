@@ -14,7 +14,7 @@ from bastion.cli import durations
 from bastion.cli.command import Invocation
 from bastion.cli.jobs import code as job_code
 from bastion.cli.jobs import encryption
-from bastion.cli.jobs.command_line import check_text, environment
+from bastion.cli.jobs.command_line import assigned_labels, check_text, environment
 from bastion.cli.output import plain
 from bastion.core import limits
 from bastion.core.errors import Refused
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 
 _TEXTS = (
     "name", "user_id", "project_id", "cleanup_command", "instance_type", "expected_duration", "max_wait", "setup",
-    "output_dir",
+    "output_dir", "image",
 )  # fmt: skip
-_SLICE_ONLY = ("expected_duration", "max_tries", "max_wait", "setup", "output_dir", "output_sync")
+_SLICE_ONLY = ("expected_duration", "max_tries", "max_wait", "setup", "output_dir", "output_sync", "image")
 
 
 def define(values: flags.FlagValues) -> None:
@@ -86,6 +86,7 @@ def define(values: flags.FlagValues) -> None:
         "Fail the job after it has waited this long for capacity: 90s, 45m, 2h, 3d. Default: no limit.",
         flag_values=values,
     )
+    define_labels_and_image(values)
     job_code.define(values)
     flags.DEFINE_string(
         "setup",
@@ -110,6 +111,23 @@ def define(values: flags.FlagValues) -> None:
     encryption.define(values)
 
 
+def define_labels_and_image(values: flags.FlagValues) -> None:
+    flags.DEFINE_string(
+        "image",
+        None,
+        "The container image to run the command in, like us-docker.pkg.dev/my-project/images/train:v1; only for slices "
+        "in a Kubernetes cluster. Default: the image that the operator has set, if any.",
+        flag_values=values,
+    )
+    flags.DEFINE_multi_string(
+        "label",
+        [],
+        "KEY=VALUE, a label of the job for bastion list --label and for the objects of the cluster that run it; "
+        "repeat it for more labels.",
+        flag_values=values,
+    )
+
+
 def read(call: Invocation) -> JobOptions:
     """Read the options from the flags.
 
@@ -129,6 +147,7 @@ def read(call: Invocation) -> JobOptions:
         instance_types.lookup(call.flags.instance_type)
     else:
         _check_without_slice(call)
+    labels, image = labels_and_image(call)
     return JobOptions(
         instance_type=call.flags.instance_type,
         num_replicas=call.flags.num_replicas,
@@ -142,7 +161,22 @@ def read(call: Invocation) -> JobOptions:
         output_sync=call.flags.output_sync,
         max_wait_seconds=_duration(call, "max_wait"),
         proxy=encryption.chosen_mapping(call) or None,
+        image=image or None,
+        labels=labels or None,
     )
+
+
+def labels_and_image(call: Invocation) -> tuple[dict[str, str], str]:
+    """Read the flags of `define_labels_and_image`; raises Refused if a value is not valid."""
+    from bastion.core.model import job_spec
+
+    image = call.flags.image or ""
+    if call.flags.image is not None:
+        try:
+            job_spec.check_image(image)
+        except ValueError as error:
+            raise Refused(f"--image={plain(image[:100])} is not valid: it {error}") from error
+    return assigned_labels(call.flags.label), image
 
 
 def _duration(call: Invocation, flag: str) -> int | None:

@@ -11,6 +11,7 @@ from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client
 from bastion.cli.jobs import code as job_code
 from bastion.cli.jobs import encryption
+from bastion.cli.jobs import options as job_options
 from bastion.cli.jobs.command_line import still_masked
 from bastion.cli.jobs.submitted import check_quota, define_check, report_submitted, wait_for_submitted
 from bastion.cli.output import plain
@@ -21,6 +22,7 @@ from bastion.core.errors import InvalidSpec, Refused
 
 def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_string("spec", None, "The JSON file; - means stdin.", flag_values=values)
+    job_options.define_labels_and_image(values)
     job_code.define(values)
     define_check(values)
     flags.DEFINE_boolean(
@@ -34,7 +36,7 @@ def _run(call: Invocation) -> int:
     path = call.flags.spec
     if not path:
         raise Refused("--spec is required: the file with the job spec, for example bastion submit --spec=job.json")
-    data = _read(path)
+    data = _changed(call, path, _read(path))
     # Everything that needs no bastion is checked first: opening the client may start one.
     root = resolve(call.flags).root
     job_spec.from_document(_document(path, data), name=_name(path, data))
@@ -53,6 +55,25 @@ def _run(call: Invocation) -> int:
     submitted = client.submit(spec, data)
     report_submitted(call, client, target, submitted, waiting=call.flags.wait)
     return wait_for_submitted(call, client, target, submitted) if call.flags.wait else 0
+
+
+def _changed(call: Invocation, path: str, data: bytes) -> bytes:
+    """The spec with the flags' labels and image; the same bytes without such flags."""
+    labels, image = job_options.labels_and_image(call)
+    if not labels and not image:
+        return data
+    document = _document(path, data)
+    metadata = document.get("metadata") if isinstance(document, dict) else None
+    if not isinstance(document, dict) or not isinstance(metadata, dict):
+        return data  # not valid; its checks follow
+    if labels:
+        present = metadata.get("labels")
+        metadata["labels"] = {**(present if isinstance(present, dict) else {}), **labels}
+    if image and not isinstance(document.get("runner"), dict):
+        raise Refused("--image applies only to slice jobs, and this spec has no runner; leave --image out")
+    if image:
+        document["runner"]["image"] = image
+    return documents.dumps(document)
 
 
 def _read(path: str) -> bytes:
@@ -83,8 +104,8 @@ def _name(path: str, data: bytes) -> str:
 
 
 SUBMIT = Command(
-    summary="Submits a job spec (JSON, version 1) from a file, as it is.",
-    usage="--spec=FILE [--wait]",
+    summary="Submits a job spec (JSON, version 1) from a file.",
+    usage="--spec=FILE [--image=IMAGE] [--label=KEY=VALUE ...] [--wait]",
     details="""`bastion launch --dry_run` makes a spec, but uploads no code. If the code is not in the bucket, submit
         packs this folder as launch does, and uploads it if it is the same code. --dry_run also hides the values of
         variables whose names look secret, and submit refuses a spec with hidden values; --dry_run --show_secrets
@@ -92,6 +113,8 @@ SUBMIT = Command(
 
         A spec whose metadata.version is one higher than that of the live job of the same name updates that job.
         Otherwise the name must be free.
+
+        --image and --label change the spec before it is submitted; its other labels stay.
 
         --wait and the exit codes are those of `bastion launch`.""",
     examples=(

@@ -14,8 +14,9 @@ from bastion.cli.output import emit_json, plain
 from bastion.client import Client, JobInfo, PastAttempt, Result, Stage
 from bastion.core.errors import InvalidDocument
 from bastion.core.instants import to_rfc3339
+from bastion.core.model.clusters import shown, where
 from bastion.core.model.lifecycle import Status
-from bastion.core.status.document import JobEntry, Phase, WaitReason
+from bastion.core.status.document import CapacityWait, JobEntry, Phase, WaitReason
 from scheduler import ReasonCode
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _lines(client: Client, info: JobInfo) -> Iterator[str]:
     now = client.clock.now()
     name = plain(info.name)
     if info.stage is Stage.COMPLETED and info.result is not None:
-        yield from _ended(name, info.result, now)
+        yield from _ended(name, info, info.result, now)
         return
     if info.stage is Stage.INVALID:
         yield f"{name} is refused: {plain(info.problem)} ({ReasonCode.INVALID_SPEC.value})"
@@ -97,7 +98,7 @@ def _lines(client: Client, info: JobInfo) -> Iterator[str]:
         status = info.status.value if info.status else "unknown"
         yield f"{name} is {status}; the daemon has not published details yet"
     else:
-        yield from _live(name, info.entry, now)
+        yield from _live(name, info, info.entry, now)
     if info.problem:
         yield f"  its new spec is refused: {plain(info.problem)}"
     if info.record is not None:
@@ -105,7 +106,7 @@ def _lines(client: Client, info: JobInfo) -> Iterator[str]:
     yield from _alarms(client)
 
 
-def _live(name: str, entry: JobEntry, now: float) -> Iterator[str]:
+def _live(name: str, info: JobInfo, entry: JobEntry, now: float) -> Iterator[str]:
     queued = entry.phase == Phase.QUEUED
     if queued:
         ago = phrases.age(entry.queued_at, now)
@@ -116,6 +117,11 @@ def _live(name: str, entry: JobEntry, now: float) -> Iterator[str]:
         f"  needs {phrases.needs(entry)}; project {plain(entry.project_id)}, user {plain(entry.user_id)}, "
         f"priority {entry.priority}"
     )
+    if info.image:
+        yield f"  image {plain(info.image)}"
+    yield from _labels(info)
+    if entry.waiting is not None and not queued:
+        yield from _platform(entry.waiting, now)
     if not queued and entry.started_at is not None:
         yield f"  attempt {entry.attempt} started {phrases.age(entry.started_at, now)} ago"
     if entry.running_since is not None:
@@ -129,6 +135,23 @@ def _live(name: str, entry: JobEntry, now: float) -> Iterator[str]:
         yield f"  queue position: {entry.position}" + (f" ({in_project} in project)" if in_project is not None else "")
 
 
+def _labels(info: JobInfo) -> Iterator[str]:
+    if info.labels:
+        yield f"  labels {phrases.labels(info.labels)}"
+
+
+def _platform(waiting: CapacityWait, now: float) -> Iterator[str]:
+    """What the platform says of a gang that waits, since when, and whether it is half placed."""
+    yield f"  waiting for capacity since {to_rfc3339(waiting.since)}"
+    if waiting.message:
+        yield f"  {plain(shown(waiting.zone) or 'the platform')} says: {plain(waiting.message)}"
+    if waiting.partial_since is not None:
+        yield (
+            f"  half placed for {phrases.age(waiting.partial_since, now)} (since {to_rfc3339(waiting.partial_since)}): "
+            "some of its hosts have machines, and the others wait for theirs"
+        )
+
+
 def _reason(reason: WaitReason, now: float) -> Iterator[str]:
     yield f"  {plain(reason.code)}: {plain(reason.message)}"
     yield f"  for {phrases.age(reason.since, now)} (since {to_rfc3339(reason.since)})"
@@ -140,7 +163,7 @@ def _reason(reason: WaitReason, now: float) -> Iterator[str]:
         yield f"  also: {', '.join(plain(code) for code in reason.also)}"
 
 
-def _ended(name: str, result: Result, now: float) -> Iterator[str]:
+def _ended(name: str, info: JobInfo, result: Result, now: float) -> Iterator[str]:
     yield f"{name} {phrases.ending(result.outcome, result.message)} (exit code {result.exit_code})"
     if result.failed_worker is not None:
         yield f"  first worker to fail: {result.failed_worker}"
@@ -148,6 +171,7 @@ def _ended(name: str, result: Result, now: float) -> Iterator[str]:
         yield f"  by {plain(result.by)}"
     if result.queued_at is not None:
         yield f"  queued {phrases.age(result.queued_at, now)} ago ({to_rfc3339(result.queued_at)})"
+    yield from _labels(info)
     yield from _attempts(result.attempts, now)
 
 
@@ -155,14 +179,13 @@ def _attempts(attempts: Iterable[PastAttempt], now: float) -> Iterator[str]:
     for attempt in attempts:
         saved = attempt.checkpointed_at
         known = f"; last checkpoint {phrases.age(saved, now)} ago" if saved is not None else ""
-        where = f" in {plain(attempt.zone)}" if attempt.zone else ""
         for each in attempt.tries:
             yield (
                 f"  attempt {attempt.number}, try {each.number}: worker {each.failed_worker} exited with code "
                 f"{each.exit_code}"
             )
         yield (
-            f"  attempt {attempt.number}{where} ended {phrases.age(attempt.ended_at, now)} ago, "
+            f"  attempt {attempt.number}{plain(where(attempt.zone))} ended {phrases.age(attempt.ended_at, now)} ago, "
             f"{phrases.ending(attempt.cause, attempt.message)}{known}"
         )
 
@@ -221,6 +244,7 @@ def _document(client: Client, info: JobInfo, estimate: Estimate | None) -> dict[
         "stage": info.stage.value,
         "status": info.status.value if info.status else None,
         "reason": _headline(client, info),
+        "labels": dict(info.labels),
         "job": info.entry.model_dump(mode="json") if info.entry is not None else None,
         "attempts": [attempt.model_dump(mode="json") for attempt in record.attempts] if record else None,
         "eta": _eta_document(estimate),

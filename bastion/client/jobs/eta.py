@@ -21,7 +21,7 @@ from bastion.core import limits
 from bastion.core.errors import InvalidDocument, NotFound, StoreError
 from bastion.core.reconcile.scheduling_view import past_evictions
 from bastion.core.status.jobs import published_snapshot
-from scheduler import Job, JobStatus, Snapshot
+from scheduler import Job, JobStatus, ReasonCode, Snapshot
 from scheduler.decide.capacity import amounts_of
 from scheduler.simulation.durations import Durations, JobProfile
 from scheduler.simulation.forecast import Eta, forecast
@@ -53,6 +53,9 @@ class Estimate:
 
 def estimate(client: Client, info: JobInfo) -> Estimate:
     """Estimate when a waiting job starts; `Eta.why` says what prevents that."""
+    reason = info.entry.reason if info.entry is not None else None
+    if reason is not None and reason.code == ReasonCode.HELD.value:
+        return _unknown(f"not waiting for capacity ({reason.code})")  # the snapshot lacks holds by the settings
     try:
         status = client.status(again=False)
         if status is None:

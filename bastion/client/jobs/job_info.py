@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -52,6 +53,19 @@ class JobInfo:
     result: Result | None = None
     problem: str = ""
     generation: int = 0
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The user's own, as far as the daemon has accepted the spec."""
+        if self.result is not None:
+            return self.result.labels
+        return self.record.job.labels if self.record is not None else {}
+
+    @property
+    def image(self) -> str:
+        """The container image that the spec names; empty if none, or if the job has completed."""
+        runner = self.record.job.runner if self.record is not None else None
+        return runner.image if runner is not None else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

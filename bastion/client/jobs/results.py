@@ -100,6 +100,13 @@ class Result(_Part):
     attempts: Annotated[tuple[PastAttempt, ...], BeforeValidator(_objects)] = ()
     document: Mapping[str, Any] = Field(default_factory=dict)
 
+    @property
+    def labels(self) -> Mapping[str, str]:
+        """The user's own labels of the job; none if the document's are malformed."""
+        metadata = self.document.get("metadata")
+        found = metadata.get("labels") if isinstance(metadata, dict) else None
+        return {key: value for key, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
+
 
 def read_result(data: bytes, *, name: str) -> Result:
     """Parse `jobs/complete/<job>`. Raises `InvalidDocument` if it is not a JSON object."""

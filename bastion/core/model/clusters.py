@@ -40,3 +40,14 @@ def place_of(cluster: str) -> str:
 def cluster_of(zone: str) -> str:
     """Return the name of the cluster that a place is in; empty for a zone of Cloud TPU."""
     return zone[len(_PREFIX) :] if zone.startswith(_PREFIX) else ""
+
+
+def shown(zone: str) -> str:
+    """Return a place as people read it: `us-central2-b`, `cluster training`."""
+    cluster = cluster_of(zone)
+    return f"cluster {cluster}" if cluster else zone
+
+
+def where(zone: str) -> str:
+    """Return ` in <place>` for a sentence; empty for the provisioner's own zone."""
+    return f" in {shown(zone)}" if zone else ""

@@ -19,6 +19,7 @@ from bastion.core.bucket import keys
 from bastion.core.encryption.key_mapping import KeyMapping
 from bastion.core.errors import InvalidSpec, Refused
 from bastion.core.model import instance_types
+from bastion.core.model import labels as job_labels
 from bastion.core.packed_document import PackedDocument
 
 _CREATION_TIME = "%Y-%m-%d %H:%M:%S.%f"
@@ -49,15 +50,11 @@ def _check_proxy(text: str) -> str:
     return text
 
 
-def _check_image(text: str) -> str:
+def check_image(text: str) -> str:
+    """Return the name of a container image. Raises ValueError if it cannot be one."""
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}", text):
         raise ValueError("must be a container image such as us-docker.pkg.dev/my-project/images/train:v1")
     return text
-
-
-# As labels of Kubernetes objects, without a prefix.
-_LabelKey = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$")]
-_LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")]
 
 
 class _Model(BaseModel):
@@ -79,7 +76,7 @@ class _Metadata(_Model):
     job_id: str | None = None
     version: int | None = Field(default=None, ge=0, le=2**53)
     scaling_specs: list[_ScalingSpec] | None = Field(default=None, max_length=16)
-    labels: dict[_LabelKey, _LabelValue] | None = Field(default=None, max_length=limits.LABELS_MAX)
+    labels: Annotated[dict[str, str], AfterValidator(job_labels.check)] | None = None
 
 
 class _Runner(_Model):
@@ -93,7 +90,7 @@ class _Runner(_Model):
     output_sync: Literal["each", "worker0"] | None = None
     max_wait_seconds: int | None = Field(default=None, ge=1, le=limits.EXPECTED_DURATION_MAX_SECONDS)
     proxy: Annotated[str, AfterValidator(_check_proxy)] | None = None
-    image: Annotated[str, AfterValidator(_check_image)] | None = None
+    image: Annotated[str, AfterValidator(check_image)] | None = None
 
 
 class _Spec(_Model):
@@ -172,6 +169,7 @@ class JobSpec:
     version: int | None  # `metadata.version`; one higher than the accepted one marks an update of the same job
     runner: Runner | None  # None: the command runs on the bastion itself
     has_cleanup: bool
+    has_labels: bool = False
     packed: PackedDocument = field(repr=False)  # its JSON document, unknown fields included
 
     @property
@@ -197,7 +195,7 @@ class JobSpec:
     @property
     def labels(self) -> dict[str, str]:
         """The user's own, for filters and for the objects that run the job."""
-        return self.document["metadata"].get("labels") or {}
+        return (self.document["metadata"].get("labels") or {}) if self.has_labels else {}
 
     @property
     def creation_time(self) -> str:
@@ -313,23 +311,30 @@ def from_document(document: Any, *, name: str, packed: PackedDocument | None = N
         version=model.metadata.version,
         runner=_runner(model, resources, packed),
         has_cleanup=bool(model.cleanup_command),
+        has_labels=bool(model.metadata.labels),
         packed=packed,
     )
 
 
 def overwriting(spec: JobSpec, accepted: JobSpec) -> JobSpec:
-    """Read `spec` as the overwrite of an accepted spec. An update without `runner` keeps the accepted one.
+    """Read `spec` as the overwrite of an accepted spec. An update without `runner` or labels keeps the accepted ones.
 
-    AXLearn's client omits the runner. Raises InvalidSpec if the resources of the update do not match it.
+    AXLearn's client omits both. Raises InvalidSpec if the resources of the update do not match the runner.
     """
-    runner = accepted.runner
-    if spec.runner is not None or runner is None:
+    runner = accepted.runner if spec.runner is None else None
+    if runner is None and not accepted.has_labels:
         return spec
-    document = {**spec.document, "runner": accepted.document["runner"]}
-    if not spec.updates(accepted) and document != dict(accepted.document):
+    document = spec.document
+    if runner is not None:
+        document["runner"] = accepted.document["runner"]
+    if document["metadata"].get("labels") is None and accepted.has_labels:
+        document["metadata"]["labels"] = accepted.labels
+    elif runner is None:
+        return spec
+    if not spec.updates(accepted) and document != accepted.document:
         return spec  # another job of that name
-    required = _required_units(runner.instance_type, runner.num_replicas)
-    if dict(spec.resources) != required:
+    required = _required_units(runner.instance_type, runner.num_replicas) if runner is not None else {}
+    if runner is not None and dict(spec.resources) != required:
         raise InvalidSpec(
             f"the update has no runner, and the present one ({runner.num_replicas} x {runner.instance_type.name}) "
             f"needs metadata.resources {required}, not {dict(spec.resources)}; "

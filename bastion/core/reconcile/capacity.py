@@ -5,6 +5,7 @@ from __future__ import annotations
 from bastion.core import limits
 from bastion.core.instants import duration
 from bastion.core.model.budgets import Budgets
+from bastion.core.model.clusters import where
 from bastion.core.model.gangs import GangState
 from bastion.core.model.job_record import Attempt, Cause, Ending, JobRecord, Waiting
 from bastion.core.model.world import RunView
@@ -37,15 +38,11 @@ def with_wait(attempt: Attempt, view: RunView, now: float) -> Attempt:
 def history_text(before: Attempt, after: Attempt) -> str:
     """Return the history line for a change of the wait; empty if there is none."""
     if before.waiting is None and after.waiting is not None:
-        return f"attempt {after.number} is waiting for capacity{_where(after.waiting)}: {after.waiting.state}"
+        return f"attempt {after.number} is waiting for capacity{where(after.waiting.zone)}: {after.waiting.state}"
     if before.waiting is not None and after.waiting is None and after.up_since is not None:
         waited = duration(after.up_since - before.waiting.since)
-        return f"attempt {after.number} got capacity{_where(before.waiting)} after {waited}"
+        return f"attempt {after.number} got capacity{where(before.waiting.zone)} after {waited}"
     return ""
-
-
-def _where(waiting: Waiting) -> str:
-    return f" in {waiting.zone}" if waiting.zone else ""
 
 
 def waited_seconds(record: JobRecord, attempt: Attempt | None, now: float) -> float:
@@ -83,12 +80,12 @@ def given_up(record: JobRecord, attempt: Attempt, zones: int, budgets: Budgets, 
         return None
     most = max_wait(record)
     if most is not None and waited_seconds(record, attempt, now) >= most:
-        text = f"{waiting.state}{_where(waiting)} for {duration(now - waiting.since)}"
+        text = f"{waiting.state}{where(waiting.zone)} for {duration(now - waiting.since)}"
     elif zones > 1 and now - waiting.since >= budgets.zone_wait_seconds:
-        text = f"{waiting.state}{_where(waiting)} for {duration(now - waiting.since)}; trying another zone"
+        text = f"{waiting.state}{where(waiting.zone)} for {duration(now - waiting.since)}; trying another place"
     elif waiting.partial_since is not None and now - waiting.partial_since >= budgets.zone_wait_seconds:
         held = duration(now - waiting.partial_since)
-        text = f"{waiting.state}{_where(waiting)}: only some of its hosts had machines for {held}; giving them back"
+        text = f"{waiting.state}{where(waiting.zone)}: only some of its hosts had machines for {held}; giving them back"
     else:
         return None
     return Ending(cause=Cause.CAPACITY, message=text, at=now, grace_seconds=budgets.failure_grace_seconds)

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.instants import duration
+from bastion.core.model.clusters import where
 from bastion.core.model.gangs import GangState
 from bastion.core.model.job_record import Attempt, Cause, Ending, HistoryLine, JobRecord, Outcome, PastAttempt
 from bastion.core.model.lifecycle import Status
@@ -270,8 +271,8 @@ class _JobReconciler:
         if runner is not None:
             several = f"{runner.num_replicas} x " if runner.num_replicas > 1 else ""
             what = several + runner.instance_type.name
-        if attempt.place is not None and attempt.place.zone:
-            what += f" in {attempt.place.zone}"
+        if attempt.place is not None:
+            what += where(attempt.place.zone)
         metadata = {**record.metadata, "tier": attempt.tier or 0}
         record = self._evolve(
             record,

@@ -106,7 +106,7 @@ def _no_capacity(record: JobRecord, over: EndedAttempt, waited: float, now: floa
     changes |= {"status": Status.PENDING, "stockout": True}
     rounds, left = divmod(failures, max(1, len(over.zones)))
     if left:
-        return f"requesting capacity in another zone: {ending.message}", {**changes, "waited_seconds": waited}
+        return f"requesting capacity in another place: {ending.message}", {**changes, "waited_seconds": waited}
     base, longest = limits.CAPACITY_BACKOFF_SECONDS, limits.CAPACITY_BACKOFF_MAX_SECONDS
     wait = backoff_seconds(base, longest, rounds, f"{record.uid}-{over.attempt.number}")
     if most is not None:

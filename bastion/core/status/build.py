@@ -8,7 +8,8 @@ from typing import Any
 
 from bastion.core import limits
 from bastion.core.bucket.protocol import HostPhase
-from bastion.core.model.job_record import JobRecord
+from bastion.core.model.gangs import GangState, GangStatus
+from bastion.core.model.job_record import JobRecord, Waiting
 from bastion.core.model.lifecycle import Status
 from bastion.core.model.world import JobView
 from bastion.core.plain_text import plain_line
@@ -90,7 +91,19 @@ def _host_problem(record: JobRecord, view: JobView | None) -> dict[str, Any]:
     return {"host_problem": message[: limits.MESSAGE_MAX_CHARS]} if message and missing else {}
 
 
-def _place(record: JobRecord) -> dict[str, Any]:
+def _waiting(waiting: Waiting, gang: GangStatus | None) -> CapacityWait:
+    """The wait as recorded, with what the platform says of it now, which is not recorded."""
+    message = plain_line(gang.waiting_message) if gang is not None and gang.state is GangState.WAITING else ""
+    return CapacityWait(
+        state=waiting.state,
+        zone=waiting.zone,
+        since=waiting.since,
+        message=message[: limits.MESSAGE_MAX_CHARS] or None,
+        partial_since=waiting.partial_since,
+    )
+
+
+def _place(record: JobRecord, view: JobView | None) -> dict[str, Any]:
     attempt, runner = record.attempt, record.job.runner
     if attempt is None:
         return {}
@@ -98,8 +111,7 @@ def _place(record: JobRecord) -> dict[str, Any]:
     if attempt.place is not None and attempt.place.zone:
         found["zone"] = attempt.place.zone
     if attempt.waiting is not None and attempt.ending is None:
-        waiting = attempt.waiting
-        found["waiting"] = CapacityWait(state=waiting.state, zone=waiting.zone, since=waiting.since)
+        found["waiting"] = _waiting(attempt.waiting, view.attempt.gang if view is not None else None)
     if runner is not None and runner.max_tries > 1:
         found |= {"try_number": attempt.try_number + (attempt.restart is not None), "max_tries": runner.max_tries}
     return found
@@ -144,7 +156,8 @@ def job_entry(
         problem=(plain_line(view.frozen or view.spec_problem) or None) if view else None,
         expected_duration_seconds=spec.runner.expected_duration_seconds if spec.runner else None,
         checkpointed_at=_checkpoint(record, view, before),
-        **_place(record),
+        labels=spec.labels or None,
+        **_place(record, view),
         **_host_problem(record, view),
     )
 

@@ -53,11 +53,24 @@ class WaitReason(_Part):
 
 
 class CapacityWait(_Part):
-    """The wait of a gang for the cloud's capacity. `state`: the API's name; `since`: the start, across states."""
+    """The wait of a gang for the platform's capacity.
+
+    Attributes:
+        state: The platform's name for it.
+        since: The start, across states.
+        message: The platform's explanation, if it gives one.
+        partial_since: Since when only some of the hosts have machines; None if all wait.
+    """
 
     state: str
     zone: str = ""
     since: Instant
+    message: str | None = None
+    partial_since: Instant | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_unset(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in handler(self).items() if value is not None}
 
 
 class JobEntry(_Part):
@@ -74,9 +87,10 @@ class JobEntry(_Part):
         reason: Of a waiting job.
         problem: Why a new spec of this job is refused, or why its state cannot be read.
         checkpointed_at: Time of the last checkpoint, a few minutes late.
-        waiting: Set while the cloud has no capacity for the attempt.
+        waiting: Set while the platform has no capacity for the attempt.
         try_number, max_tries: Set for jobs that may be tried more than once.
         host_problem: What keeps a host from reporting.
+        labels: The user's own; None without any.
     """
 
     name: str
@@ -110,6 +124,7 @@ class JobEntry(_Part):
     try_number: int | None = None
     max_tries: int | None = None
     host_problem: str | None = None
+    labels: dict[str, str] | None = None
 
     @model_serializer(mode="wrap")
     def _without_unset(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -129,6 +144,7 @@ OPTIONAL_FIELDS = (
     "try_number",
     "max_tries",
     "host_problem",
+    "labels",
 )
 
 

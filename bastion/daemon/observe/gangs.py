@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from bastion.core.bucket import keys
 from bastion.core.bucket.keys import Run
 from bastion.core.errors import BastionError
+from bastion.core.model.clusters import where
 from bastion.core.model.gangs import GangRef, GangState, GangStatus
 from bastion.core.model.world import OrphanGang
 from bastion.daemon.thread_pool import ThreadPool
@@ -96,7 +97,7 @@ def is_named_for(run: Run, name: str) -> bool:
 
 
 def _what(zone: str) -> str:
-    return f"slices in {zone}" if zone else "slices"
+    return f"slices{where(zone)}"
 
 
 def _list(provisioner: Provisioner, zone: str) -> Listing:

@@ -12,9 +12,11 @@ from hypothesis import strategies as st
 from bastion.core import documents
 from bastion.core.bucket import keys
 from bastion.core.errors import InvalidDocument
+from bastion.core.model import job_spec
+from bastion.core.model.job_spec import JobOptions
 from bastion.core.status import packing
 from bastion.core.status.document import StatusDocument, UsageEntry
-from bastion.testing.cluster import LONG_QUEUES, QUOTA, Cluster
+from bastion.testing.cluster import BASTION, LONG_QUEUES, QUOTA, Cluster
 from bastion.testing.scripted_hosts import runs_for
 
 
@@ -64,6 +66,31 @@ def test_a_waiting_job_takes_few_bytes_and_the_same_status_is_the_same_bytes() -
         "usage": None,
     }
     assert len(again) / 400 < 140
+
+
+def test_labels_read_back_of_waiting_and_running_jobs_and_cost_those_without_nothing() -> None:
+    cluster = Cluster()
+    for name, labels in (("running", {"team": "a"}), ("waiting", {"team": "b", "n": ""}), ("plain", None)):
+        spec = job_spec.new(
+            name=name,
+            bastion=BASTION,
+            command="run",
+            user_id="alice",
+            project_id="a",
+            now=cluster.clock.now(),
+            options=JobOptions(instance_type="tpu-v4-64", labels=labels),
+        )
+        cluster.put_spec(name, spec.to_bytes())
+        cluster.settle(3)
+    entries = packing.read(cluster.store.get(keys.STATUS).data).entries
+    assert {name: entry.labels for name, entry in entries.items()} == {
+        "running": {"team": "a"},
+        "waiting": {"team": "b", "n": ""},
+        "plain": None,
+    }
+    rows = {row[0]: row for row in stored(cluster)["queued"]["rows"]}
+    assert rows["waiting"][len(packing.COLUMNS) :] == [{"labels": {"team": "b", "n": ""}}]
+    assert len(rows["plain"]) == len(packing.COLUMNS)
 
 
 def test_a_successor_takes_over_since_when_a_reason_holds(cluster: Cluster) -> None:
