@@ -1,4 +1,4 @@
-"""With `agent_image`, an init container copies the agent from the bucket into the pod before the user's image starts."""
+"""With `agent_image`, an init container brings the agent from the bucket before the user's image starts."""
 
 from __future__ import annotations
 
