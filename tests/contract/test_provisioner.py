@@ -39,7 +39,8 @@ from bastion.emulators.tpu.server import Emulator, EmulatorSettings
 from bastion.ports import Provisioner
 from bastion.testing.fake_provisioner import FakeProvisioner
 from bastion.testing.manual_clock import ManualClock
-from tests.support.emulated_cluster import emulated_cluster
+from tests.kube.real_server import missing
+from tests.support.emulated_cluster import EmulatedCluster, cluster_on_real_server, emulated_cluster
 
 BASTION = "team-bastion"
 FIRST = GangRef(name="b-aaaaaaaaaa-1")
@@ -148,8 +149,10 @@ def _bastion_host(folder: Path) -> Iterator[Zone]:
 
 
 @contextlib.contextmanager
-def _kubernetes(folder: Path) -> Iterator[Zone]:
-    with emulated_cluster(folder / "cluster", "v4-8=4") as cluster:
+def _kubernetes(
+    folder: Path, cluster_of: Callable[..., AbstractContextManager[EmulatedCluster]] = emulated_cluster
+) -> Iterator[Zone]:
+    with cluster_of(folder / "cluster", "v4-8=4") as cluster:
         clients: list[KubernetesProvisioner] = []
 
         def client() -> KubernetesProvisioner:
@@ -186,11 +189,21 @@ BACKENDS: dict[str, Callable[[Path], AbstractContextManager[Zone]]] = {
     "cloud-tpu-queued-resource": functools.partial(_cloud_tpu, model=CapacityModel.SPOT),
     "bastion-host": _bastion_host,
     "kubernetes": _kubernetes,
+    "kubernetes-real-server": functools.partial(_kubernetes, cluster_of=cluster_on_real_server),
 }
 
 
-@pytest.fixture(params=BACKENDS)
+@pytest.fixture(
+    params=[
+        pytest.param(name, marks=pytest.mark.kube) if name == "kubernetes-real-server" else name for name in BACKENDS
+    ]
+)
 def zone(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Zone]:
+    if request.param == "kubernetes-real-server":
+        if "kube" not in request.config.getoption("markexpr"):
+            pytest.skip("the real API server is asked for by: pytest -m kube")
+        if absent := missing():
+            pytest.skip(absent)
     with BACKENDS[request.param](tmp_path) as made:
         yield made
 

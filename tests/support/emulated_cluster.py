@@ -4,23 +4,29 @@ from __future__ import annotations
 
 import contextlib
 import datetime
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from bastion.core.model.clusters import ClusterSettings
-from bastion.emulators.kubernetes.client import ApiClient, Obj
+from bastion.emulators import state_folder
+from bastion.emulators.kubernetes.address import ADDRESS_FILE, KUBECONFIG_FILE
+from bastion.emulators.kubernetes.client import Address, ApiClient, Obj
 from bastion.emulators.kubernetes.controllers import node_faults
+from bastion.emulators.kubernetes.controllers.controllers import Controllers
 from bastion.emulators.kubernetes.controllers.nodes import Pool
 from bastion.emulators.kubernetes.emulator import Emulator
+from bastion.emulators.kubernetes.kubelet.kubelet import Kubelet
+from bastion.emulators.kubernetes.kubelet.settings import KubeletSettings
 from bastion.emulators.kubernetes.settings import EmulatorSettings
+from tests.kube.real_server import RealServer
+from tests.support.waiting import until
 
 NAMESPACE = "default"
 
 
 @dataclass(frozen=True, slots=True)
 class EmulatedCluster:
-    emulator: Emulator
     client: ApiClient
     settings: ClusterSettings
 
@@ -76,15 +82,55 @@ def emulated_cluster(folder: Path, *pools: str, name: str = "test") -> Iterator[
     emulator = Emulator(settings)
     address = emulator.open()
     try:
-        client = ApiClient.connect(address)
-        try:
-            uid = client.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
-            cluster = ClusterSettings(name=name, kubeconfig=str(folder / "kubeconfig"), uid=uid)
-            yield EmulatedCluster(emulator, client, cluster)
-        finally:
-            client.close()
+        with _client(address) as client:
+            _await_nodes(client, settings.pools)
+            kubeconfig = str(folder / KUBECONFIG_FILE)
+            yield EmulatedCluster(client, ClusterSettings(name=name, kubeconfig=kubeconfig, uid=uid_of(client)))
     finally:
         emulator.close()
+
+
+@contextlib.contextmanager
+def cluster_on_real_server(folder: Path, *pools: str, name: str = "test") -> Iterator[EmulatedCluster]:
+    """The same controllers and pods as clients of the real API server that `make kube` builds."""
+    with contextlib.ExitStack() as parts:
+        server = parts.enter_context(RealServer())
+        folder.mkdir(mode=0o700)
+        facts = {"server": server.server, "token": server.token, "ca_file": server.ca_file}
+        state_folder.publish(folder / ADDRESS_FILE, facts, state_folder.this_process())
+        client = parts.enter_context(_client(server))
+        kubelet = Kubelet(client, KubeletSettings(state_dir=folder, close_grace_seconds=0.2, image_backoff_seconds=0.2))
+        kubelet.open()
+        parts.callback(kubelet.close)
+        wanted = tuple(map(Pool.parse, pools))
+        controllers = Controllers(client, wanted, repair_seconds=0.5)
+        controllers.open()
+        parts.callback(controllers.close)
+        _await_nodes(client, wanted)
+        token_file = folder / "token"
+        token_file.write_text(server.token)
+        settings = ClusterSettings(
+            name=name, server=server.server, token_file=str(token_file), ca_file=server.ca_file, uid=uid_of(client)
+        )
+        yield EmulatedCluster(client, settings)
+
+
+@contextlib.contextmanager
+def _client(address: Address) -> Iterator[ApiClient]:
+    client = ApiClient.connect(address)
+    try:
+        yield client
+    finally:
+        client.close()
+
+
+def _await_nodes(client: ApiClient, pools: Sequence[Pool]) -> None:
+    nodes = sum(pool.count * pool.instance_type.hosts for pool in pools)
+    until(lambda: len(client.list("/api/v1/nodes")["items"]) == nodes)
+
+
+def uid_of(client: ApiClient) -> str:
+    return str(client.get("/api/v1/namespaces/kube-system")["metadata"]["uid"])
 
 
 def _now() -> datetime.datetime:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,11 +18,13 @@ from bastion.core.model.gangs import GangFailure
 IMAGE_DENIED_SECONDS = 120.0
 IMAGE_ERROR_SECONDS = 600.0
 OUT_OF_MEMORY_EXIT = 137
+_NAMED = 3
 
 _PULL_ERRORS = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable")
 _HOPELESS_WAITS = ("InvalidImageName", "CreateContainerConfigError")
 _DENIED = re.compile(r"not found|manifest unknown|denied|unauthorized|forbidden|authentication|no such", re.IGNORECASE)
-_EATEN = re.compile(r"ephemeral[- ]storage|local ephemeral|emptyDir", re.IGNORECASE)
+# pkg/kubelet/eviction/helpers.go, the messages of limits and of `ephemeral-storage`
+_EATEN = re.compile(r"ephemeral[- ](local )?storage|emptyDir", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,6 +131,11 @@ def lost_words(pod: SeenPod) -> str:
         text = f"pod {pod.name}{where} ended with code {code} ({reason})"
         return f"{text}: {message}" if message else text
     return f"pod {pod.name}{where} is being deleted" if pod.deleting else f"pod {pod.name}{where} failed"
+
+
+def some(names: Sequence[str]) -> str:
+    """Return the names, or the first of many."""
+    return ", ".join(names) if len(names) <= _NAMED else f"{', '.join(names[:_NAMED])} and {len(names) - _NAMED} more"
 
 
 def _eaten(host: int, message: str) -> GangFailure:

@@ -130,6 +130,13 @@ class ListWatch(Generic[T]):
         """Wait for the first list; returns whether there was one."""
         return self._synced.wait(seconds)
 
+    def check(self) -> None:
+        """Begin another watch, which shows whether the API server answers: its next bookmark may be a minute away."""
+        with self._lock:
+            watch = self._watch
+        if watch is not None:
+            watch.close()
+
     def confirmed_since(self, instant: float) -> bool:
         """Whether the API server has shown after that instant of the monotonic clock what it has."""
         with self._lock:

@@ -112,9 +112,14 @@ class KubernetesProvisioner:
         self._require_answers()
         gangs: dict[str, _Found] = {}
         # Pods first: a part that appears meanwhile has its JobSet in the later snapshot.
+        # A part that names no run is someone else's doing, and of no gang.
         for pod in self._pods.snapshot().values():
+            if not pod.run:
+                continue
             gangs.setdefault(name_of(pod.run), _Found()).pods.append(pod)
         for job in self._jobs.snapshot().values():
+            if not job.run:
+                continue
             gangs.setdefault(name_of(job.run), _Found()).jobs.append(job)
         for jobset in self._jobsets.snapshot().values():
             gangs.setdefault(jobset.name, _Found()).jobset = jobset
@@ -150,6 +155,8 @@ class KubernetesProvisioner:
         except NoAnswer:
             with self._lock:
                 self._doubted_at = self._clock.monotonic()
+            for cache in (self._jobsets, self._jobs, self._pods):
+                cache.check()
             raise
 
     def _require_answers(self) -> None:

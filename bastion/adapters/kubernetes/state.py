@@ -63,7 +63,11 @@ class Rule(NamedTuple):
 def _deleting(parts: Parts) -> Finding | None:
     rest: list[SeenJob | SeenPod] = [*parts.jobs, *parts.pods]
     going = parts.jobset.deleting if parts.jobset is not None else all(each.deleting for each in rest)
-    return Finding(GangState.DELETING) if going else None
+    if not going:
+        return None
+    # A pod on a node that cannot be reached stays until the node is gone: it may still run.
+    left = sorted(pod.name + (f" on {pod.node}" if pod.node else "") for pod in parts.pods)
+    return Finding(GangState.DELETING, f"waiting for the end of {failures.some(left)}" if left else "")
 
 
 def _orphaned(parts: Parts) -> Finding | None:
@@ -156,7 +160,11 @@ RULES: Final = (
     Rule("a pod, a Job or the JobSet failed, or a pod is being deleted", "LOST or FAILED, by class", _ended),
     Rule("a container waits for good", "FAILED, by class", _cannot_start),
     Rule("a Job cannot create its pods", "WAITING (`PodQuotaExceeded`), or FAILED, refused", _not_created),
-    Rule("a pod is not placed or not created yet", "WAITING, with the scheduler's reason", _unplaced),
+    Rule(
+        "a pod is not placed or not created yet",
+        "WAITING, with the scheduler's reason; FAILED, capacity, once the request is no longer valid",
+        _unplaced,
+    ),
     Rule("all pods are placed, not all have started", "CREATING", _starting),
     Rule("all pods have started, and one runs", "READY", _running),
     Rule("all pods have ended with code 0", "LOST; its reports are read again, and win", _completed),

@@ -111,7 +111,9 @@ def _value(type_name: str, value: Any, path: str, custom: bool, findings: Findin
         if not isinstance(value, dict):
             return _wrong("object", value, path, findings)
         return {
-            key: _value(type_name[1:-1], inner, f"{path}.{key}", custom, findings) if inner is not None else ""
+            key: _zero(type_name[1:-1])
+            if inner is None
+            else _value(type_name[1:-1], inner, f"{path}.{key}", custom, findings)
             for key, inner in value.items()
         }
     if type_name in types():
@@ -121,6 +123,11 @@ def _value(type_name: str, value: Any, path: str, custom: bool, findings: Findin
     return value if _is_scalar(type_name, value) else _wrong(type_name, value, path, findings)
 
 
+def _zero(type_name: str) -> str:
+    """What Go makes of a null in a map."""
+    return "0" if type_name == "quantity" else ""
+
+
 def _is_scalar(type_name: str, value: Any) -> bool:
     match type_name:
         case "string":
@@ -128,7 +135,7 @@ def _is_scalar(type_name: str, value: Any) -> bool:
         case "boolean":
             return isinstance(value, bool)
         case "integer":
-            return isinstance(value, int) and not isinstance(value, bool)
+            return isinstance(value, int) and not isinstance(value, bool) and -(2**63) <= value < 2**63
         case "number":
             return isinstance(value, int | float) and not isinstance(value, bool)
         case "bytes":

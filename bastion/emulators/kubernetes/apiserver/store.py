@@ -92,6 +92,8 @@ class Store:
     def __init__(self, file: Path) -> None:
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
+        # It holds secrets; sqlite gives its other files the same mode.
+        file.touch(mode=0o600)
         self._database = sqlite3.connect(file, isolation_level=None, check_same_thread=False)
         # A crash of the process loses nothing; a power cut may.
         self._database.executescript("PRAGMA journal_mode=WAL; PRAGMA synchronous=OFF;" + _SCHEMA)

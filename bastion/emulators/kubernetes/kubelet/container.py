@@ -57,7 +57,7 @@ class Container:
         plan = self.plan
         Path(plan.termination_log).touch(mode=0o600)
         problem = plan.start_error
-        program = shutil.which(plan.argv[0], path=plan.environment.get("PATH", "")) if plan.argv else None
+        program = shutil.which(plan.argv[0], path=plan.environment.get("PATH", ""))
         if not problem and program is None:
             problem = _cannot_execute(plan.argv[0])
         if not problem:

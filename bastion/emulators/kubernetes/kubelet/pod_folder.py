@@ -29,7 +29,7 @@ class ContainerPlan:
     """A container with everything resolved.
 
     Attributes:
-        argv: Empty if it cannot start; `start_error` then says why.
+        start_error: Why it cannot start; empty if it can.
         log: Path of the file for its output.
         termination_log: Path of the file for its termination message.
         message_from_log: Whether a failure without a message has the log's end as message.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -31,15 +30,13 @@ class Node:
         self.folder = folder
         self.settings = KubeletSettings(state_dir=folder, image_backoff_seconds=0.1, close_grace_seconds=0.0)
         self.client = ApiClient.connect(address)
-        node = {
-            "apiVersion": "v1",
-            "kind": "Node",
-            "metadata": {"name": "node-1"},
-        }
-        self.client.create("/api/v1/nodes", node)
+        self.add_node("node-1")
         self.kubelet = Kubelet(self.client, self.settings)
         self.kubelet.open()
         self.uids: list[str] = []
+
+    def add_node(self, name: str) -> None:
+        self.client.create("/api/v1/nodes", {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}})
 
     def close(self) -> None:
         self.kubelet.close()
@@ -263,16 +260,51 @@ def test_the_pods_of_a_node_that_shuts_down_end_and_say_so(node: Node) -> None:
 
 
 def test_a_lost_node_says_nothing_and_its_pods_live_until_it_is_gone(node: Node) -> None:
-    pod = node.create("touch up; exec sleep 1000")
+    pod = node.create("trap 'exit 0' TERM; touch up; while :; do sleep 0.02; done")
     node.wait(pod, "Running")
+    node.wait_file(pod, "up")
     lose_node(node.client, "node-1", now=utc_now())
-    node.delete(pod, grace_seconds=1)
-    time.sleep(0.1)
+    node.delete(pod, grace_seconds=30)
+    node.add_node("node-2")
+    # The kubelet has seen the deletion when a later pod has ended.
+    node.wait(node.create(nodeName="node-2"), "Succeeded")
     uid = pod["metadata"]["uid"]
     assert processes.marked(MARKER, uid) != []
     remove_node(node.client, "node-1")
     until(lambda: processes.marked(MARKER, uid) == [])
     assert node.get(pod)["status"]["phase"] == "Running"
+
+
+def test_a_pod_that_was_deleted_before_its_node_came_never_starts(node: Node) -> None:
+    pod = node.create(nodeName="node-2", metadata={"finalizers": ["example.com/keep"]})
+    node.delete(pod)
+    node.add_node("node-2")
+    assert node.wait(pod, "Failed", "Succeeded")["phase"] == "Failed"
+    assert not list(node.folder.glob("logs/*"))
+    node.client.patch(f"{PODS}/{pod['metadata']['name']}", {"metadata": {"finalizers": None}})
+    until(lambda: node.is_gone(pod))
+
+
+def test_after_a_restart_the_pods_of_a_job_still_share_their_addresses(node: Node) -> None:
+    template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "host", "image": "x", "command": ["true"]}]}}
+    spec = {"completions": 2, "parallelism": 2, "completionMode": "Indexed", "suspend": True, "template": template}
+    body = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "job"}, "spec": spec}
+    job = node.client.create("/apis/batch/v1/namespaces/default/jobs", body)
+    owner = {"apiVersion": "batch/v1", "kind": "Job", "name": "job", "uid": job["metadata"]["uid"], "controller": True}
+
+    def host(index: int, script: str) -> Obj:
+        annotations = {"batch.kubernetes.io/job-completion-index": str(index)}
+        return node.create(script, metadata={"annotations": annotations, "ownerReferences": [owner]})
+
+    first = host(0, "touch up; exec sleep 1000")
+    node.wait_file(first, "up")
+    node.kubelet.close(end_pods=False)
+    node.kubelet = Kubelet(node.client, node.settings)
+    node.kubelet.open()
+    second = host(1, "exit 0")
+    addresses = [node.wait(pod, "Running", "Succeeded")["podIP"] for pod in (first, second)]
+    assert addresses[1] == f"{addresses[0].rpartition('.')[0]}.2"
+    node.client.delete("/apis/batch/v1/namespaces/default/jobs/job")
 
 
 def test_a_restarted_emulator_adopts_running_pods_and_one_that_ended_meanwhile(node: Node) -> None:

@@ -203,6 +203,22 @@ def test_a_shorter_order_shortens_the_grace_period(machine: Machine) -> None:
     assert machine.wait(worker)["host"].exit_code == 137
 
 
+def test_an_order_that_is_repeated_grants_no_more_time_and_survives_a_restart(machine: Machine) -> None:
+    worker = machine.start(pod(container("touch ready; exec sleep 1000")))
+    until(lambda: (worker.folder.home / "ready").exists())
+    worker.order_stop(0.3)
+    again = Workers(machine.settings.state_dir).adopt()[worker.uid]
+    assert again.stopping
+
+    def is_over() -> bool:
+        again.order_stop(0.3)
+        again.look()
+        machine.workers.reap()
+        return again.ended
+
+    until(is_over, 20)
+
+
 def test_an_order_before_the_first_container_starts_keeps_it_from_starting(machine: Machine) -> None:
     mine = pod(container("echo started"))
     plan, listener = machine.plan(mine)
