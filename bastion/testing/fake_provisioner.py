@@ -67,23 +67,6 @@ class _Gang:
         return self.state is GangState.READY and slice_index not in self.lost
 
 
-class _LaggingCache:
-    """Earlier listings, of which one that is old enough is shown."""
-
-    def __init__(self) -> None:
-        self._listed: list[tuple[float, Sequence[GangStatus]]] = []
-
-    def shown(self, present: Sequence[GangStatus], now: float, lag_seconds: float) -> Sequence[GangStatus]:
-        if not lag_seconds:
-            self._listed.clear()
-            return present
-        self._listed.append((now, present))
-        latest = now - lag_seconds
-        old = [listed for listed in self._listed if listed[0] <= latest]
-        self._listed = [*old[-1:], *(listed for listed in self._listed if listed[0] > latest)]
-        return self._listed[0][1]
-
-
 class FakeProvisioner:
     """Gangs become ready and disappear as time passes on the injected clock.
 
@@ -119,7 +102,7 @@ class FakeProvisioner:
         self.hide_new_seconds = 0.0
         self.half_placed = False
         self.lag_seconds = 0.0
-        self._cache = _LaggingCache()
+        self._listed: list[tuple[float, Sequence[GangStatus]]] = []
         self.down = False
         self.created: list[GangRequest] = []
         self.deleted: list[str] = []
@@ -165,7 +148,7 @@ class FakeProvisioner:
             present = [
                 gang.status for _, gang in sorted(self._gangs.items()) if now - gang.created_at >= self.hide_new_seconds
             ]
-            return [status for status in self._cache.shown(present, now, self.lag_seconds) if status.ref.zone == zone]
+            return [status for status in self._as_cached(present, now) if status.ref.zone == zone]
 
     def delete(self, ref: GangRef) -> None:
         with self._lock:
@@ -177,6 +160,15 @@ class FakeProvisioner:
             gang.delete_at = self._clock.monotonic() + self.delete_seconds
             gang.state = GangState.DELETING
             self._pass_time()
+
+    def _as_cached(self, present: Sequence[GangStatus], now: float) -> Sequence[GangStatus]:
+        if not self.lag_seconds:
+            self._listed.clear()
+            return present
+        self._listed.append((now, present))
+        old = [listed for listed in self._listed if listed[0] <= now - self.lag_seconds]
+        self._listed = [*old[-1:], *(listed for listed in self._listed if listed[0] > now - self.lag_seconds)]
+        return self._listed[0][1]
 
     # -- faults ----------------------------------------------------------------------------------------------
 
