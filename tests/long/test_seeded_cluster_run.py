@@ -47,7 +47,7 @@ POOLS = ("v4-8=3", "v4-16=1", "v4-32=1", "v4-8=4:spot", "v4-16=2:spot", "v4-32=1
 # By tier, in units; less than there are machines, which also have to be of the right size.
 QUOTAS = (48, 64)
 # With few jobs so often that a run without a lost machine does not come about.
-TAKEN = ("preempt:0.1", "node-lost:0.03") if JOBS > 100 else ("preempt:0.25", "node-lost:0.06")
+TAKEN = ("preempt:0.1", "node-lost:0.03") if JOBS > 100 else ("preempt:0.2", "node-lost:0.05")
 FAULTS = (
     *TAKEN, "out-of-memory:0.03", "image-error:0.1", "no-capacity:0.15", "watch-cut:0.2", "expired:0.2",
     "unavailable:0.01", "throttled:0.01", "lost-reply:0.02",
