@@ -39,7 +39,7 @@ class SeededFaults:
     """Between `open` and `close`.
 
     Args:
-        notice_seconds: Between the notice of a pre-emption and the end of the machine.
+        notice_seconds: Between the notice of a preemption and the end of the machine.
     """
 
     def __init__(

@@ -20,7 +20,7 @@ class EmulatorSettings:
         orphan_seconds: How long pods outlive the emulator.
         close_grace_seconds: Between SIGTERM and SIGKILL of all pods when the emulator closes.
         image_backoff_seconds: Between the first two attempts to pull an image.
-        notice_seconds: Between the notice of a seeded pre-emption and the end of the machine.
+        notice_seconds: Between the notice of a seeded preemption and the end of the machine.
         plan: Random faults (`fault_plan.FAULT_TYPES`).
     """
 
