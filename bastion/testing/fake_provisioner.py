@@ -102,7 +102,7 @@ class FakeProvisioner:
         self.hide_new_seconds = 0.0
         self.half_placed = False
         self.lag_seconds = 0.0
-        self._listed: list[tuple[float, list[GangStatus]]] = []
+        self._listed: list[tuple[float, Sequence[GangStatus]]] = []
         self.down = False
         self.created: list[GangRequest] = []
         self.deleted: list[str] = []
@@ -161,7 +161,7 @@ class FakeProvisioner:
             gang.state = GangState.DELETING
             self._pass_time()
 
-    def _as_cached(self, present: list[GangStatus], now: float) -> list[GangStatus]:
+    def _as_cached(self, present: Sequence[GangStatus], now: float) -> Sequence[GangStatus]:
         if not self.lag_seconds:
             self._listed.clear()
             return present

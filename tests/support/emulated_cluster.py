@@ -11,6 +11,7 @@ from pathlib import Path
 from bastion.core.model.clusters import ClusterSettings
 from bastion.emulators import state_folder
 from bastion.emulators.kubernetes.address import ADDRESS_FILE, KUBECONFIG_FILE
+from bastion.emulators.kubernetes.apiserver.server import ApiServer
 from bastion.emulators.kubernetes.client import Address, ApiClient, Obj
 from bastion.emulators.kubernetes.controllers import node_faults
 from bastion.emulators.kubernetes.controllers.controllers import Controllers
@@ -29,6 +30,7 @@ NAMESPACE = "default"
 class EmulatedCluster:
     client: ApiClient
     settings: ClusterSettings
+    server: ApiServer | None = None  # for its faults; None if it is a real one
 
     def pods(self, *, job: str = "") -> list[Obj]:
         selector = {"labelSelector": f"batch.kubernetes.io/job-name={job}"} if job else {}
@@ -85,7 +87,8 @@ def emulated_cluster(folder: Path, *pools: str, name: str = "test") -> Iterator[
         with _client(address) as client:
             _await_nodes(client, settings.pools)
             kubeconfig = str(folder / KUBECONFIG_FILE)
-            yield EmulatedCluster(client, ClusterSettings(name=name, kubeconfig=kubeconfig, uid=uid_of(client)))
+            found = ClusterSettings(name=name, kubeconfig=kubeconfig, uid=uid_of(client))
+            yield EmulatedCluster(client, found, emulator.server)
     finally:
         emulator.close()
 

@@ -23,8 +23,13 @@ _NAMED = 3
 _PULL_ERRORS = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable")
 _HOPELESS_WAITS = ("InvalidImageName", "CreateContainerConfigError")
 _DENIED = re.compile(r"not found|manifest unknown|denied|unauthorized|forbidden|authentication|no such", re.IGNORECASE)
-# pkg/kubelet/eviction/helpers.go, the messages of limits and of `ephemeral-storage`
-_EATEN = re.compile(r"ephemeral[- ](local )?storage|emptyDir", re.IGNORECASE)
+_EVICTIONS = ("Evicted", "TerminationByKubelet")
+# Of a pod that exceeded a limit of its own, or its request when the disk was full (pkg/kubelet/eviction/helpers.go).
+_EATEN = re.compile(
+    r"Pod ephemeral local storage usage exceeds|exceeded its local ephemeral storage limit"
+    r"|Usage of EmptyDir volume|has larger consumption of ephemeral-storage",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,8 +100,10 @@ def of_job(pods: Iterable[SeenPod], hosts: int) -> GangFailure | None:
                     f"the image cannot start bash: {message or reason}; use an image with bash and Python 3.10 or later"
                 )
                 return _refused(text)
-        if pod.status.reason == "Evicted" and _EATEN.search(pod.status.message):
-            return _eaten(host, f"used up its ephemeral storage: {pod.status.message}")
+        # Only the condition stays if all containers ended with code 0 (pkg/kubelet/kubelet_pods.go).
+        for word in (pod.status, pod.disrupted):
+            if word is not None and word.reason in _EVICTIONS and _EATEN.search(word.message):
+                return _eaten(host, f"used up its ephemeral storage: {word.message}")
     return None
 
 
@@ -125,7 +132,7 @@ def is_pull_error(waiting: Word) -> bool:
 def lost_words(pod: SeenPod) -> str:
     """Return why a pod was lost, for people."""
     where = f" on {pod.node}" if pod.node else ""
-    for word in (pod.disrupted, pod.status):
+    for word in (pod.status, pod.disrupted):
         if word is not None and str(word):
             return f"pod {pod.name}{where}: {word}"
     if pod.ended is not None:

@@ -105,6 +105,7 @@ class ListWatch(Generic[T]):
         self._last_error: ProvisionerError | None = None
         self._watch: Watch | None = None
         self._synced = threading.Event()
+        self._tried = threading.Event()
         self._closed = threading.Event()
         # The thread's own.
         self._must_list = True
@@ -136,6 +137,10 @@ class ListWatch(Generic[T]):
             watch = self._watch
         if watch is not None:
             watch.close()
+
+    def wait_tried(self, seconds: float) -> None:
+        """Wait until there was a list, or an error that `snapshot` raises."""
+        self._tried.wait(seconds)
 
     def confirmed_since(self, instant: float) -> bool:
         """Whether the API server has shown after that instant of the monotonic clock what it has."""
@@ -203,6 +208,7 @@ class ListWatch(Generic[T]):
         self._listed_at = self._clock.monotonic()
         self._relist_after = self._jittered(self._pace.relist)
         self._synced.set()
+        self._tried.set()
         if changed or first:
             self._on_change()
 
@@ -254,6 +260,7 @@ class ListWatch(Generic[T]):
         if isinstance(failure, ProvisionerError):
             with self._lock:
                 self._last_error = failure
+            self._tried.set()
         if failure is None and lasted:
             return 0.0
         limit = min(self._pace.backoff_max, self._pace.backoff * 2**self._failures)

@@ -22,6 +22,7 @@ from bastion.adapters.kubernetes.refused_pods import RefusedPods
 from bastion.adapters.kubernetes.seen import SeenJob, SeenJobSet, SeenPod
 from bastion.adapters.kubernetes.state import Parts, gang_status, name_of
 from bastion.core.errors import (
+    GangExists,
     ProvisionerError,
     ProvisionerRefused,
     ProvisionerUnavailable,
@@ -79,6 +80,7 @@ class KubernetesProvisioner:
         self._pods = watch("pods", seen.pod)
         self._refused_pods = RefusedPods(self._api, settings.namespace, clock)
         self._pulling: dict[str, float] = {}  # since when a pod, by uid, has waited for its image
+        self._taken: set[str] = set()  # names of ours that someone else's JobSet has
         self._started = False
         self._doubted_at: float | None = None  # when a request got no answer
         self._lock = threading.Lock()
@@ -90,13 +92,30 @@ class KubernetesProvisioner:
 
     def create(self, request: GangRequest) -> None:
         document = manifest.jobset(request, self._settings, bastion=self._bastion, startup_script=self._startup_script)
+        path = terms.collection("jobsets", self._settings.namespace)
         with self._asking():
             self._identity.check()
-            self._api.create(terms.collection("jobsets", self._settings.namespace), document)
+            self._taken.discard(request.ref.name)
+            try:
+                self._api.create(path, document)
+            except GangExists:
+                found = self._api.get(f"{path}/{request.ref.name}")
+                if found is not None and not self._is_ours(found):
+                    self._taken.add(request.ref.name)
+                raise
 
-    def failure(self, ref: GangRef) -> Exception | None:  # noqa: ARG002 - the port's
-        """See the port. What fails here leaves a JobSet behind, whose status tells why."""
-        return None
+    def failure(self, ref: GangRef) -> Exception | None:
+        """See the port. What else fails here leaves a JobSet behind, whose status tells why."""
+        if ref.name not in self._taken:
+            return None
+        return ProvisionerError(
+            f"the namespace {self._settings.namespace} has a JobSet {ref.name} without the label "
+            f"{terms.LABEL_BASTION}={self._bastion}: it already exists and is not ours; it is left alone, and the "
+            "next attempt has another name"
+        )
+
+    def _is_ours(self, item: Mapping[str, Any]) -> bool:
+        return (item["metadata"].get("labels") or {}).get(terms.LABEL_BASTION) == self._bastion
 
     def get(self, ref: GangRef) -> GangStatus | None:
         """See the port: three requests, and one more before something counts as gone."""
@@ -112,17 +131,13 @@ class KubernetesProvisioner:
         self._require_answers()
         gangs: dict[str, _Found] = {}
         # Pods first: a part that appears meanwhile has its JobSet in the later snapshot.
-        # A part that names no run is someone else's doing, and of no gang.
-        for pod in self._pods.snapshot().values():
-            if not pod.run:
-                continue
+        for pod in _with_run(self._pods):
             gangs.setdefault(name_of(pod.run), _Found()).pods.append(pod)
-        for job in self._jobs.snapshot().values():
-            if not job.run:
-                continue
+        for job in _with_run(self._jobs):
             gangs.setdefault(name_of(job.run), _Found()).jobs.append(job)
         for jobset in self._jobsets.snapshot().values():
-            gangs.setdefault(jobset.name, _Found()).jobset = jobset
+            if jobset.name == name_of(jobset.run):  # else someone's copy
+                gangs.setdefault(jobset.name, _Found()).jobset = jobset
         self._note_pulls([pod for found in gangs.values() for pod in found.pods])
         return [self._status(name, zone, found) for name, found in sorted(gangs.items())]
 
@@ -137,7 +152,7 @@ class KubernetesProvisioner:
         if item is None:
             self._delete_rest(ref)
             return
-        if (item["metadata"].get("labels") or {}).get(terms.LABEL_BASTION) != self._bastion:
+        if not self._is_ours(item):
             raise ProvisionerRefused(
                 f"the JobSet {ref.name} in {self._settings.namespace} lacks the label {terms.LABEL_BASTION}="
                 f"{self._bastion}, so it is not this bastion's; delete it yourself if nobody needs it"
@@ -195,7 +210,7 @@ class KubernetesProvisioner:
         name = ref.name
         item = self._api.get(f"{terms.collection('jobsets', self._settings.namespace)}/{name}")
         found = _Found(
-            jobset=seen.jobset(item) if item is not None else None,
+            jobset=seen.jobset(item) if item is not None and self._is_ours(item) else None,
             jobs=[*self._of_gang("jobs", seen.job, name)],
             pods=[*self._of_gang("pods", seen.pod, name)],
         )
@@ -208,7 +223,7 @@ class KubernetesProvisioner:
         run = name.removeprefix(name_of(""))
         selector = f"{terms.LABEL_BASTION}={self._bastion},{terms.LABEL_RUN}={run}"
         path = terms.collection(kind, self._settings.namespace)
-        return self._api.list_each(path, shrink, label_selector=selector).items
+        return [part for part in self._api.list_each(path, shrink, label_selector=selector).items if part.run]
 
     def _status(self, name: str, zone: str, found: _Found) -> GangStatus:
         parts = Parts(
@@ -232,7 +247,7 @@ class KubernetesProvisioner:
             cache.start()
         deadline = self._clock.monotonic() + _SYNC_SECONDS
         for cache in caches:
-            cache.wait_synced(max(0.0, deadline - self._clock.monotonic()))
+            cache.wait_tried(max(0.0, deadline - self._clock.monotonic()))
 
     def _note_pulls(self, pods: Sequence[SeenPod]) -> None:
         now = self._clock.monotonic()
@@ -244,6 +259,10 @@ class KubernetesProvisioner:
         with self._lock:
             since = self._pulling.get(pod.uid)
         return 0.0 if since is None else self._clock.monotonic() - since
+
+
+def _with_run(cache: ListWatch[_Part]) -> Sequence[_Part]:
+    return [part for part in cache.snapshot().values() if part.run]
 
 
 class _Verified:

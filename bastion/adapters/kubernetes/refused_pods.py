@@ -12,7 +12,7 @@ from bastion.core.errors import ProvisionerUnavailable
 from bastion.ports import Clock
 
 # How long pods may be missing before events are read, and then how often, per gang.
-_PATIENCE_SECONDS = 5.0
+PATIENCE_SECONDS = 5.0
 _PERIOD_SECONDS = 30.0
 # JobSet's webhook holds the followers of a slice back until its leader is placed (jobset: pkg/webhooks/pod_webhook.go).
 _FOLLOWERS_WAIT = "vpod.kb.io"
@@ -39,7 +39,7 @@ class RefusedPods:
             return None
         now = self._clock.monotonic()
         with self._lock:
-            due, word = self._known.setdefault(jobset.uid, (now + _PATIENCE_SECONDS, None))
+            due, word = self._known.setdefault(jobset.uid, (now + PATIENCE_SECONDS, None))
             if now < due:
                 return word
             self._known[jobset.uid] = (now + _PERIOD_SECONDS, word)

@@ -13,6 +13,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from bastion.adapters.kubernetes import terms
+from bastion.core.bucket import keys
 
 _TEXT_MAX_CHARS = 500
 _NOTHING: Final[Mapping[str, Any]] = {}
@@ -54,7 +55,7 @@ class SeenJobSet:
 class SeenJob:
     name: str
     uid: str
-    run: str
+    run: str  # empty if it belongs to another JobSet, such as someone's copy of ours
     deleting: bool
     failed: Word | None  # also while its pods still end
 
@@ -106,7 +107,7 @@ def job(item: Mapping[str, Any]) -> SeenJob:
     return SeenJob(
         name=_text(metadata.get("name")),
         uid=_text(metadata.get("uid")),
-        run=sys.intern(_text(_map(metadata.get("labels")).get(terms.LABEL_RUN))),
+        run=sys.intern(_run_of_part(_map(metadata.get("labels")))),
         deleting=bool(metadata.get("deletionTimestamp")),
         failed=conditions.get("Failed") or conditions.get("FailureTarget"),
     )
@@ -121,7 +122,7 @@ def pod(item: Mapping[str, Any]) -> SeenPod:
     return SeenPod(
         name=_text(metadata.get("name")),
         uid=_text(metadata.get("uid")),
-        run=sys.intern(_text(labels.get(terms.LABEL_RUN))),
+        run=sys.intern(_run_of_part(labels)),
         slice_index=_number(_text(labels.get(terms.LABEL_JOB_INDEX))),
         worker=_number(_text(labels.get(terms.LABEL_COMPLETION_INDEX))),
         phase=sys.intern(_text(status.get("phase")) or "Pending"),
@@ -133,6 +134,11 @@ def pod(item: Mapping[str, Any]) -> SeenPod:
         waiting=waiting,
         ended=ended,
     )
+
+
+def _run_of_part(labels: Mapping[str, Any]) -> str:
+    run = _text(labels.get(terms.LABEL_RUN))
+    return run if labels.get(terms.LABEL_JOBSET, keys.gang(run)) == keys.gang(run) else ""
 
 
 def _container(status: Mapping[str, Any]) -> tuple[Word | None, tuple[str, int, str] | None]:

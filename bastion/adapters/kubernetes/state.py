@@ -67,13 +67,15 @@ def _deleting(parts: Parts) -> Finding | None:
         return None
     # A pod on a node that cannot be reached stays until the node is gone: it may still run.
     left = sorted(pod.name + (f" on {pod.node}" if pod.node else "") for pod in parts.pods)
-    return Finding(GangState.DELETING, f"waiting for the end of {failures.some(left)}" if left else "")
+    what = "its JobSet is" if parts.jobset is not None else "what its JobSet left is"
+    waits = f"; waiting for the end of {failures.some(left)}" if left else ""
+    return Finding(GangState.DELETING, f"{what} being deleted{waits}")
 
 
 def _orphaned(parts: Parts) -> Finding | None:
     if parts.jobset is not None:
         return None
-    return _failed("infrastructure", "its JobSet was deleted, and its Jobs or pods were left behind")
+    return _failed("infrastructure", "its JobSet was deleted, not by the scheduler, which removes what is left of it")
 
 
 def _suspended(parts: Parts) -> Finding | None:
@@ -88,7 +90,12 @@ def _suspended(parts: Parts) -> Finding | None:
 
 def _ended(parts: Parts) -> Finding | None:
     """A pod, a Job or the JobSet failed, or a pod is being taken away."""
-    lost = [pod for pod in parts.pods if pod.phase == "Failed" or pod.deleting]
+    # A pod that was disrupted may end with code 0: its host has reported, but not why it was ended.
+    lost = [
+        pod
+        for pod in parts.pods
+        if pod.phase == "Failed" or pod.deleting or (pod.phase == "Succeeded" and pod.disrupted is not None)
+    ]
     failed = next((job.failed for job in parts.jobs if job.failed is not None), None)
     if parts.jobset is not None:
         failed = failed or parts.jobset.failed
@@ -157,7 +164,7 @@ RULES: Final = (
     Rule("the JobSet is being deleted, or only Jobs and pods are left, and go", "DELETING", _deleting),
     Rule("only Jobs and pods are left, and stay", "FAILED, infrastructure", _orphaned),
     Rule("the JobSet is suspended", "FAILED, refused", _suspended),
-    Rule("a pod, a Job or the JobSet failed, or a pod is being deleted", "LOST or FAILED, by class", _ended),
+    Rule("a pod, a Job or the JobSet failed, or a pod is deleted or disrupted", "LOST or FAILED, by class", _ended),
     Rule("a container waits for good", "FAILED, by class", _cannot_start),
     Rule("a Job cannot create its pods", "WAITING (`PodQuotaExceeded`), or FAILED, refused", _not_created),
     Rule(

@@ -16,6 +16,7 @@ SLICE = "slice"
 CONTAINER = "host"
 
 # Set by JobSet and the Job controller on what they create.
+LABEL_JOBSET = "jobset.sigs.k8s.io/jobset-name"
 LABEL_JOB_INDEX = "jobset.sigs.k8s.io/job-index"
 LABEL_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 

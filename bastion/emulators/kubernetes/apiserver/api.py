@@ -210,10 +210,12 @@ def injected(fault: Fault) -> ApiFailure:
         500: "InternalError",
         503: "ServiceUnavailable",
         504: "Timeout",
+        401: "Unauthorized",
         403: "Forbidden",
+        404: "NotFound",
     }
     details = {"retryAfterSeconds": fault.retry_after} if fault.retry_after else {}
-    text = "the server refuses this request: an injected fault"
+    text = fault.message or "the server refuses this request: an injected fault"
     return ApiFailure(fault.refuse, reasons.get(fault.refuse, ""), text, details=details)
 
 

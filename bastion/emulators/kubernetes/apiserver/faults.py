@@ -12,7 +12,8 @@ class Fault:
     """What happens to one request.
 
     Attributes:
-        refuse: Answer with this code (429, 500, 503...) without carrying it out; 0: carry it out.
+        refuse: Answer with this code (401, 403, 429, 500, 503...) without carrying it out; 0: carry it out.
+        message: What a refusal says; empty: that it was injected.
         retry_after: Seconds in the header Retry-After of a refusal.
         cut_reply: Carry it out, then reset the connection instead of answering.
         delay_seconds: Wait before carrying it out.
@@ -20,10 +21,24 @@ class Fault:
     """
 
     refuse: int = 0
+    message: str = ""
     retry_after: int = 1
     cut_reply: bool = False
     delay_seconds: float = 0.0
     too_old: bool = False
+
+
+def forbidden(verb: str, resource: str, group: str = "") -> Fault:
+    """What RBAC answers a user who lacks a verb (apiserver/pkg/endpoints/handlers/responsewriters/errors.go)."""
+    message = (
+        f'{resource}{"." + group if group else ""} is forbidden: User "system:serviceaccount:default:bastion" cannot '
+        f'{verb} resource "{resource}" in API group "{group}" in the namespace "default"'
+    )
+    return Fault(refuse=403, retry_after=0, message=message)
+
+
+def unauthorized() -> Fault:
+    return Fault(refuse=401, retry_after=0, message="Unauthorized")
 
 
 Plan = Callable[[str, str], Fault | None]

@@ -85,7 +85,8 @@ def pod_status(pod: Obj, observed: Observed, *, now: float) -> Obj:
         status |= {name: old[name] for name in ("reason", "message") if old.get(name)}
     # The status manager delays both until no container runs (`mergePodStatus`).
     killed = observed.killed if status["phase"] in ("Succeeded", "Failed") else None
-    if killed is not None:
+    # A pod whose containers all end with code 0 keeps the condition only.
+    if killed is not None and status["phase"] == "Failed":
         status |= {"reason": killed.reason, "message": killed.message}
     status["conditions"] = _conditions(old.get("conditions") or [], status, observed, killed, now)
     return status
