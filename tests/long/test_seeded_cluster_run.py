@@ -183,6 +183,7 @@ class Machines:
 
     def __init__(self, client: ApiClient) -> None:
         self.problems: list[str] = []
+        self._client = client
         self.most = 0
         self._taken: dict[str, dict[str, int]] = defaultdict(dict)
         self._nodes = Informer(client, "/api/v1/nodes")
@@ -207,14 +208,30 @@ class Machines:
         if new is None or (pod.get("status") or {}).get("phase") in ("Succeeded", "Failed"):
             self._taken[name].pop(uid, None)
             return
-        self._taken[name][uid] = sum(
-            int(container["resources"]["limits"]["google.com/tpu"]) for container in pod["spec"]["containers"]
-        )
+        self._taken[name][uid] = _chips(pod)
         node = self._nodes.get("", name)
         taken = sum(self._taken[name].values())
-        if node is not None and taken > int(node["status"]["allocatable"]["google.com/tpu"]):
-            self.problems.append(f"{taken} chips of {name} were taken")
+        if node is not None and taken > (there := int(node["status"]["allocatable"]["google.com/tpu"])):
+            # After a list, what appeared is told before what went: the server knows.
+            taken = sum(map(_chips, self._at(name)))
+            if taken > there:
+                self.problems.append(
+                    f"{taken} of the {there} chips of {name} were taken: "
+                    f"{[each['metadata']['name'] for each in self._at(name)]}"
+                )
         self.most = max(self.most, sum(sum(each.values()) for each in self._taken.values()))
+
+    def _at(self, node: str) -> list[Obj]:
+        return [
+            pod
+            for pod in patiently(lambda: self._client.list("/api/v1/pods"))["items"]
+            if pod["spec"].get("nodeName") == node
+            and (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")
+        ]
+
+
+def _chips(pod: Obj) -> int:
+    return sum(int(container["resources"]["limits"]["google.com/tpu"]) for container in pod["spec"]["containers"])
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 
-from bastion.emulators.kubernetes.client import ApiError, Key, Obj, key
+from bastion.emulators.kubernetes.client import ApiError, Key, Obj, Unreachable, key
 from bastion.emulators.kubernetes.controllers.cluster import Cluster, Event, Write
 from bastion.emulators.kubernetes.controllers.loop import Loop
 from bastion.emulators.kubernetes.controllers.objects import (
@@ -90,6 +90,10 @@ class Scheduler:
         }
         try:
             self._cluster.client.create(path_of(pod, "binding"), binding)
+        except Unreachable:
+            # It may be bound: the next pass must see that, or it gives the room away again.
+            self._pods.resync()
+            raise
         except ApiError as error:
             if error.code == 404:
                 return self._assign(pod, node)

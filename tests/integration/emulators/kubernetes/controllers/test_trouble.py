@@ -9,7 +9,7 @@ from pathlib import Path
 
 from bastion.emulators.kubernetes.apiserver import ApiServer
 from bastion.emulators.kubernetes.apiserver.faults import Fault
-from bastion.emulators.kubernetes.client import ApiClient, ApiError
+from bastion.emulators.kubernetes.client import ApiClient, ApiError, Obj
 from bastion.emulators.kubernetes.controllers.controllers import Controllers
 from bastion.emulators.kubernetes.controllers.nodes import Pool
 from bastion.emulators.kubernetes.controllers.objects import (
@@ -149,3 +149,35 @@ def test_the_api_server_may_restart(tmp_path: Path) -> None:
     controllers.close()
     client.close()
     server.close()
+
+
+def test_room_is_not_given_away_twice_after_the_reply_to_a_binding_was_lost(tmp_path: Path) -> None:
+    lost: list[str] = []
+    with ApiServer(tmp_path / "state") as server, contextlib.ExitStack() as stack:
+
+        def plan(method: str, path: str) -> Fault | None:
+            if method == "POST" and path.endswith("/binding") and not lost:
+                lost.append(path)
+                server.cut_watches()
+                return Fault(cut_reply=True)
+            # The cache learns late what the server did.
+            late = bool(lost) and method == "GET" and path.startswith(POD.root) and "watch" in path
+            return Fault(delay_seconds=0.5) if late else None
+
+        client = ApiClient.connect(server.address)
+        stack.callback(client.close)
+        controllers = Controllers(client, [Pool.parse("v5litepod-4=1")])
+        controllers.open()
+        stack.callback(controllers.close)
+        machine = Machine(client, controllers, stack.enter_context(FakeKubelet(client)))
+        until(lambda: len(machine.nodes()) == 1, 20)
+        server.faults.plan(plan)
+        for name in ("b-one-1", "b-two-1"):
+            client.create(JOB_SETS, job_set(name, hosts=1))
+        until(lambda: lost and len(machine.pods()) == 2, 20)
+        until(lambda: any(is_unschedulable(pod) for pod in machine.pods()), 20)
+        assert len([pod for pod in machine.pods() if pod["spec"].get("nodeName")]) == 1
+
+
+def is_unschedulable(pod: Obj) -> bool:
+    return any(each.get("reason") == "Unschedulable" for each in (pod.get("status") or {}).get("conditions") or ())
