@@ -287,7 +287,7 @@ def test_without_capacity_a_job_waits_says_for_what_and_gives_up_in_time(bastion
         bastion.cluster.uncordon()
     assert (result["outcome"], result["exit_code"]) == ("failed", EXIT_INFRASTRUCTURE)
     assert set(causes(result)) == {"capacity"}
-    assert "no capacity for 2s, the limit set by --max_wait: Unschedulable in k8s:test" in result["message"]
+    assert "no capacity for 2s, the limit set by --max_wait: Unschedulable in cluster test" in result["message"]
 
 
 def test_a_gang_that_stays_half_placed_gives_its_part_back(bastion: ClusterBastion) -> None:
