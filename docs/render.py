@@ -6,8 +6,10 @@ import re
 import sys
 from pathlib import Path
 
+from bastion.adapters.kubernetes import failures, state
 from bastion.cli import reference
 from bastion.core import limits
+from bastion.core.model.job_record import Cause
 from bastion.core.model.lifecycle import TRANSITIONS
 from bastion.core.reconcile import gang_table
 
@@ -70,6 +72,55 @@ def slice_states_page() -> str:
     return "\n".join(lines) + "\n"
 
 
+# What becomes of a job, by the cause of its gang's failure; see `bastion.core.reconcile.retry_policy`.
+_CAUSES = {
+    Cause.FAILED: "another attempt if `--max_tries` allows another try, else the job fails with that exit code",
+    Cause.REFUSED: "the job is refused at once, exit code 64",
+    Cause.INFRASTRUCTURE: "another attempt after a pause, up to `infrastructure_attempts` in a row",
+    Cause.CAPACITY: "the next place at once, then a pause, until `--max_wait`",
+}
+
+
+def kubernetes_states_page() -> str:
+    """The states of a gang on Kubernetes, the classes of its failures, and what follows."""
+    lines = [
+        "# Gangs on Kubernetes: states and failures",
+        "",
+        "Generated from `bastion/adapters/kubernetes/state.py` and `failures.py`. A gang is a JobSet with its Jobs and",
+        "pods. What the daemon does in each state is in [Slice states](slice-states.md), as for Cloud TPU.",
+        "",
+        "## States",
+        "",
+        "The first row that matches decides.",
+        "",
+        "| what exists | state |",
+        "|---|---|",
+        *(f"| {rule.seen} | {rule.state} |" for rule in state.RULES),
+        "",
+        "A gang of which some pods have machines and others have none is half placed. It gives its machines back",
+        "after `zone_wait_seconds`, even if there is only one place. A gang that waits beyond `--max_wait` is FAILED",
+        "for want of capacity.",
+        "",
+        "## Failures",
+        "",
+        "| sign | cause | meaning |",
+        "|---|---|---|",
+        *(f"| {each.sign} | `{each.cause}` | {each.words} |" for each in failures.CLASSES),
+        "",
+        "A node that is only NotReady is no sign: the hosts' heartbeats judge. When a pod was disrupted, its exit code",
+        f"counts for nothing, unless its container ran out of memory (exit code {failures.OUT_OF_MEMORY_EXIT}).",
+        "",
+        "## What follows",
+        "",
+        "| cause | what becomes of the job |",
+        "|---|---|",
+        *(f"| `{cause.value}` | {meaning} |" for cause, meaning in _CAUSES.items()),
+        "",
+        "Reports in the bucket win over what the pods say: a command that ended, and was reported, has ended.",
+    ]
+    return "\n".join(lines) + "\n"
+
+
 def between(page: str, name: str, content: str) -> str:
     """The page with what lies between its `name:begin` and `name:end` marks replaced."""
     pattern = re.compile(rf"(<!-- {name}:begin[^\n]*-->\n).*?(<!-- {name}:end -->)", re.DOTALL)
@@ -82,6 +133,7 @@ def pages() -> dict[Path, str]:
     return {
         DOCS / "reference" / "limits.md": limits_page(),
         DOCS / "reference" / "slice-states.md": slice_states_page(),
+        DOCS / "reference" / "kubernetes-states.md": kubernetes_states_page(),
         DOCS / "reference" / "cli.md": reference.render(),
         jobs: between(jobs.read_text("utf-8"), "transitions", transitions_table()),
     }

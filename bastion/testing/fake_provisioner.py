@@ -22,12 +22,15 @@ class _Gang:
     failure: GangFailure | None = None
     partial: bool = False
     pinned: bool = False
+    orphaned: bool = False
     lost: set[int] = field(default_factory=set)
     delete_at: float | None = None
 
     @property
     def status(self) -> GangStatus:
         ref = self.request.ref
+        if self.orphaned:
+            return self._orphan
         nodes = {
             ref.node(k): GangState.LOST if k in self.lost and self.state is not GangState.DELETING else self.state
             for k in range(ref.num_slices)
@@ -45,6 +48,24 @@ class _Gang:
             nodes=nodes,
         )
 
+    @property
+    def _orphan(self) -> GangStatus:
+        """Only what the gang consists of is left: neither its size nor its token is known."""
+        failure = GangFailure(cause="infrastructure", message="its head was deleted; its parts are left (simulated)")
+        going = self.state is GangState.DELETING
+        return GangStatus(
+            ref=replace(self.request.ref, num_slices=1),
+            run=self.request.run,
+            token="",
+            state=GangState.DELETING if going else GangState.FAILED,
+            failure=None if going else failure,
+            message=failure.message,
+        )
+
+    def runs(self, slice_index: int) -> bool:
+        """Whether the slice's hosts are up."""
+        return self.state is GangState.READY and slice_index not in self.lost
+
 
 class FakeProvisioner:
     """Gangs become ready and disappear as time passes on the injected clock.
@@ -57,6 +78,8 @@ class FakeProvisioner:
         lose_replies: Number of next creations that happen without a reply.
         late_creates: Number of next creations that raise and happen `late_seconds` later.
         hide_new_seconds: Gangs younger than this are missing from listings.
+        half_placed: Whether gangs that wait hold some of their machines.
+        lag_seconds: Listings show what there was so long ago, or longer, as from a cache; lookups do not.
         down: Whether every call fails.
         created, deleted: Requests carried out, and names of deleted gangs, in order.
     """
@@ -77,6 +100,9 @@ class FakeProvisioner:
         self.late_creates = 0
         self.late_seconds = 10.0
         self.hide_new_seconds = 0.0
+        self.half_placed = False
+        self.lag_seconds = 0.0
+        self._listed: list[tuple[float, Sequence[GangStatus]]] = []
         self.down = False
         self.created: list[GangRequest] = []
         self.deleted: list[str] = []
@@ -119,11 +145,10 @@ class FakeProvisioner:
         with self._lock:
             self._pass_time()
             now = self._clock.monotonic()
-            return [
-                gang.status
-                for _, gang in sorted(self._gangs.items())
-                if gang.request.ref.zone == zone and now - gang.created_at >= self.hide_new_seconds
+            present = [
+                gang.status for _, gang in sorted(self._gangs.items()) if now - gang.created_at >= self.hide_new_seconds
             ]
+            return [status for status in self._as_cached(present, now) if status.ref.zone == zone]
 
     def delete(self, ref: GangRef) -> None:
         with self._lock:
@@ -135,6 +160,15 @@ class FakeProvisioner:
             gang.delete_at = self._clock.monotonic() + self.delete_seconds
             gang.state = GangState.DELETING
             self._pass_time()
+
+    def _as_cached(self, present: Sequence[GangStatus], now: float) -> Sequence[GangStatus]:
+        if not self.lag_seconds:
+            self._listed.clear()
+            return present
+        self._listed.append((now, present))
+        old = [listed for listed in self._listed if listed[0] <= now - self.lag_seconds]
+        self._listed = [*old[-1:], *(listed for listed in self._listed if listed[0] > now - self.lag_seconds)]
+        return self._listed[0][1]
 
     # -- faults ----------------------------------------------------------------------------------------------
 
@@ -152,7 +186,7 @@ class FakeProvisioner:
                 (gang.request, k)
                 for _, gang in sorted(self._gangs.items())
                 for k in range(gang.request.ref.num_slices)
-                if gang.state is GangState.READY and k not in gang.lost
+                if gang.runs(k)
             ]
 
     def existing_requests(self) -> Sequence[GangRequest]:
@@ -167,6 +201,11 @@ class FakeProvisioner:
             gang = self._gangs[name]
             gang.lost.add(slice_index)
             gang.message = message
+
+    def orphan(self, name: str) -> None:
+        """Remove the gang's head only: its hosts stay as they are, until each part is deleted."""
+        with self._lock:
+            self._gangs[name].orphaned = True
 
     def vanish(self, name: str) -> None:
         """Remove the gang, as if deleted by hand."""
@@ -233,7 +272,7 @@ class FakeProvisioner:
         """Make a gang wait for capacity, or come up."""
         word = self.waits.get(gang.request.ref.zone)
         if gang.state in (GangState.CREATING, GangState.WAITING) and word is not None:
-            gang.state, gang.waiting = GangState.WAITING, word
+            gang.state, gang.waiting, gang.partial = GangState.WAITING, word, self.half_placed
         elif gang.state is GangState.WAITING:
             gang.state, gang.created_at = GangState.CREATING, now
         if gang.state is GangState.CREATING and now - gang.created_at >= self.ready_seconds:

@@ -109,6 +109,11 @@ class ScriptedHosts:
             }
         )
 
+    def finished(self, run: str) -> bool:
+        """Whether every host of a run has sent its last report."""
+        hosts = [host for hosts in self._hosts.values() for host in hosts if host.arguments.run == run]
+        return bool(hosts) and all(host.told is not None and host.told.final for host in hosts)
+
     def live_tries(self, job: str) -> set[tuple[str, int]]:
         """Return `live` with the try number; two of one run are simultaneous tries."""
         return {

@@ -36,6 +36,7 @@ kubeconfig = "/etc/kube"
 context = "spare"
 uid = "5f0c1a2b-1111-2222-3333-444455556667"
 agent_image = "bastion:1"
+workload_identity_provider = "projects/123456789/locations/global/workloadIdentityPools/team-pool/providers/team-lab"
 [clusters.own]
 uid = "5f0c1a2b-1111-2222-3333-444455556668"
 [types.v5p]
@@ -150,7 +151,8 @@ def test_clusters_and_what_is_set_of_their_pods_are_shown(run, file: Path) -> No
         "cluster training: gke, https://10.0.0.2, namespace training, uid 5f0c1a2b-1111-2222-3333-444455556666, "
         "pods as bastion-worker, agent from the bucket",
         "cluster spare: generic, kubeconfig /etc/kube with context spare, namespace default, "
-        "uid 5f0c1a2b-1111-2222-3333-444455556667, pods as the default service account, agent from image bastion:1",
+        "uid 5f0c1a2b-1111-2222-3333-444455556667, pods as the default service account, agent from image bastion:1, "
+        "Google identity by projects/123456789/locations/global/workloadIdentityPools/team-pool/providers/team-lab",
         "cluster own: generic, the cluster that the daemon runs in, namespace default, "
         "uid 5f0c1a2b-1111-2222-3333-444455556668, pods as the default service account, agent from the bucket",
         "pods of v5p: image train:v1",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -104,9 +104,12 @@ def logs(
     jobs: Iterable[LongJob],
     results: Mapping[str, dict[str, Any]],
     witness: Path,
-    plan: FaultPlan,
+    killed_hard: Callable[[str, LongJob], bool],
 ) -> tuple[Counter[str], list[str]]:
-    """Every host's log has its lines from the first one on without a hole, and all of them but where it was killed."""
+    """Every host's log has its lines from the first one on without a hole, and all of them but where it was killed.
+
+    `killed_hard`: whether chance took a host of the run of a job without notice.
+    """
     seen: Counter[str] = Counter()
     problems = []
     for job in jobs:
@@ -115,7 +118,7 @@ def logs(
         for key in sorted({*stored, *printed}):
             run, number, host = key
             lines, gaps = stored.get(key, ([], []))
-            hard = _killed_hard(plan, run, job)
+            hard = killed_hard(run, job)
             seen["logs"] += 1
             seen["lines"] += len(lines)
             seen["of hosts that were killed"] += hard
@@ -168,8 +171,20 @@ def _printed(witness: Path, uid: str) -> dict[tuple[str, int, int], int]:
     return found
 
 
-def _killed_hard(plan: FaultPlan, run: str, job: LongJob) -> bool:
-    """Whether chance took a host of the run's gang without notice, by the names that `emulator.tpu.mishaps` uses."""
+def node_killed_hard(plan: FaultPlan, run: str, job: LongJob) -> bool:
+    """Whether chance took a host of the run's gang without notice, by the names that the emulated Cloud TPU uses."""
     gang = GangRef(name=keys.gang(run), num_slices=job.num_replicas)
     names = [f"{gang.node(index)}#{boot}" for index in range(job.num_replicas) for boot in (1, 2)]
     return any(plan.strikes(fault_type, name) for fault_type in HARD for name in names)
+
+
+def pod_killed_hard(plan: FaultPlan, run: str, job: LongJob) -> bool:
+    """The same, by the names that the emulated cluster uses."""
+    return any(pod_struck(plan, kind, run, job) for kind in ("node-lost", "out-of-memory"))
+
+
+def pod_struck(plan: FaultPlan, fault_type: str, run: str, job: LongJob) -> bool:
+    """Whether chance has chosen a pod of the run for a fault."""
+    hosts = job.hosts // job.num_replicas
+    names = [f"{keys.gang(run)}-slice-{k}-{host}" for k in range(job.num_replicas) for host in range(hosts)]
+    return any(plan.strikes(fault_type, name) for name in names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -46,7 +47,7 @@ def problems_of_log(tmp_path: Path, lines: list[int], *, printed: int, crashed: 
     store.put(keys.log_segment("job", RUN, 0, 0), text.encode(), generation=0)
     (tmp_path / f"printed.{RUN}.1.0").write_text(str(printed))
     plan = FaultPlan(rates={"crash": 1.0 if crashed else 0.0})
-    return checks.logs(store, [JOB], RESULTS, tmp_path, plan)[1]
+    return checks.logs(store, [JOB], RESULTS, tmp_path, functools.partial(checks.node_killed_hard, plan))[1]
 
 
 def test_a_hole_and_a_missing_end_of_a_log_are_found(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ $BASTION_LONG_DIR everything stays there for a look at what happened.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import signal
@@ -219,7 +220,9 @@ def test_every_job_ends_as_it_should_whatever_goes_wrong_around_it(long_run: Lon
     events = checks.read_events(long_run.tpu)
     pool = sum(TIERS) * UNITS_OF_A_HOST
     most, problems = checks.overcommitted(events, pool)
-    seen, log_problems = checks.logs(long_run.store, jobs, results, long_run.witness, long_run.plan)
+    seen, log_problems = checks.logs(
+        long_run.store, jobs, results, long_run.witness, functools.partial(checks.node_killed_hard, long_run.plan)
+    )
     causes = Counter(each["cause"] for found in results.values() for each in found["attempts"])
     told = [
         f"{JOBS} jobs with seed {SEED} took {took:.0f} s; the daemon was killed {long_run.daemons - 1} times; "

@@ -131,6 +131,13 @@ class ListWatch(Generic[T]):
         """Wait for the first list; returns whether there was one."""
         return self._synced.wait(seconds)
 
+    def check(self) -> None:
+        """Begin another watch, which shows whether the API server answers: its next bookmark may be a minute away."""
+        with self._lock:
+            watch = self._watch
+        if watch is not None:
+            watch.close()
+
     def wait_tried(self, seconds: float) -> None:
         """Wait until there was a list, or an error that `snapshot` raises."""
         self._tried.wait(seconds)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bastion.adapters.kubernetes import terms
+from bastion.adapters.kubernetes import google_identity, terms
 from bastion.adapters.kubernetes.hardware import Needs, needs
 from bastion.core.errors import ProvisionerRefused
 from bastion.core.model import instance_types
@@ -133,7 +133,18 @@ def _pod(
         spec["imagePullSecrets"] = [{"name": name} for name in settings.image_pull_secrets]
     if cluster.agent_image:
         spec["initContainers"] = [_agent_container(request, cluster)]
+    if cluster.workload_identity_provider:
+        _identify(spec, cluster.workload_identity_provider)
     return spec
+
+
+def _identify(spec: dict[str, Any], provider: str) -> None:
+    """Give all containers a Google identity."""
+    spec["annotations"][google_identity.ANNOTATION] = google_identity.credentials(provider)
+    spec["volumes"].append(google_identity.volume(provider))
+    for container in [*spec.get("initContainers", ()), *spec["containers"]]:
+        container["env"].append(google_identity.VARIABLE)
+        container["volumeMounts"].append(google_identity.MOUNT)
 
 
 def _environment(request: GangRequest, cluster: ClusterSettings, hosts: int) -> list[dict[str, Any]]:
@@ -167,7 +178,12 @@ def _agent_container(request: GangRequest, cluster: ClusterSettings) -> dict[str
         "name": "agent",
         "image": cluster.agent_image,
         "command": ["python3", "-m", "bastion.wiring.bring_agent", _AGENT_FILE],
-        "env": [{"name": "BASTION_AGENT", "value": _literal(request.agent_arguments)}],
+        "env": [
+            {"name": "BASTION_AGENT", "value": _literal(request.agent_arguments)},
+            {"name": "BASTION_TERMINATION_LOG", "value": _TERMINATION_LOG},
+        ],
+        "terminationMessagePath": _TERMINATION_LOG,
+        "terminationMessagePolicy": "File",
         "volumeMounts": [{"name": "bastion", "mountPath": _FOLDER}],
     }
 

@@ -170,6 +170,8 @@ class KubernetesProvisioner:
         except NoAnswer:
             with self._lock:
                 self._doubted_at = self._clock.monotonic()
+            for cache in (self._jobsets, self._jobs, self._pods):
+                cache.check()
             raise
 
     def _require_answers(self) -> None:

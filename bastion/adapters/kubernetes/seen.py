@@ -1,16 +1,22 @@
-"""What is kept of JobSets, Jobs and pods: the few facts from which the state of a gang follows."""
+"""What is kept of JobSets, Jobs and pods: the few facts from which the state of a gang follows.
+
+Invariant: no document raises. Others may write objects with our labels, and one of them must not make a cluster silent;
+what has the wrong type counts as absent. Strings that many objects share are interned.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from bastion.adapters.kubernetes import terms
 from bastion.core.bucket import keys
 
 _TEXT_MAX_CHARS = 500
+_NOTHING: Final[Mapping[str, Any]] = {}
 _LABELS_OF_OTHERS = ("jobset.sigs.k8s.io/", "batch.kubernetes.io/", "kueue.x-k8s.io/")
 
 
@@ -23,6 +29,9 @@ class Word:
 
     def __str__(self) -> str:
         return ": ".join(filter(None, (self.reason, self.message)))
+
+
+_NO_WORD: Final = Word()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,22 +80,21 @@ class SeenPod:
 
 
 def jobset(item: Mapping[str, Any]) -> SeenJobSet:
-    metadata, spec = item["metadata"], item.get("spec") or {}
-    slices: Mapping[str, Any] = next(iter(spec.get("replicatedJobs") or ()), {})
-    job = (slices.get("template") or {}).get("spec") or {}
+    metadata, spec = _map(item.get("metadata")), _map(item.get("spec"))
+    slices = next(iter(_maps(spec.get("replicatedJobs"))), _NOTHING)
+    job = _map(_map(slices.get("template")).get("spec"))
     conditions = _conditions(item)
-    annotations = metadata.get("annotations") or {}
-    labels = metadata.get("labels") or {}
+    annotations, labels = _map(metadata.get("annotations")), _map(metadata.get("labels"))
     return SeenJobSet(
-        name=metadata["name"],
-        uid=metadata.get("uid", ""),
-        run=labels.get(terms.LABEL_RUN, ""),
-        token=annotations.get(terms.ANNOTATION_TOKEN, ""),
-        labels={key: value for key, value in labels.items() if not key.startswith(_LABELS_OF_OTHERS)},
-        num_slices=int(slices.get("replicas", 1)),
-        hosts=int(job.get("parallelism") or 1),
-        created_at=_instant(metadata.get("creationTimestamp", "")),
-        valid_until_seconds=_seconds(annotations.get(terms.ANNOTATION_VALID_UNTIL, "")),
+        name=_text(metadata.get("name")),
+        uid=_text(metadata.get("uid")),
+        run=sys.intern(_text(labels.get(terms.LABEL_RUN))),
+        token=_text(annotations.get(terms.ANNOTATION_TOKEN)),
+        labels={key: _text(value) for key, value in labels.items() if not key.startswith(_LABELS_OF_OTHERS)},
+        num_slices=_count(slices.get("replicas")),
+        hosts=_count(job.get("parallelism")),
+        created_at=_instant(_text(metadata.get("creationTimestamp"))),
+        valid_until_seconds=_seconds(_text(annotations.get(terms.ANNOTATION_VALID_UNTIL))),
         deleting=bool(metadata.get("deletionTimestamp")),
         suspended=bool(spec.get("suspend")),
         completed="Completed" in conditions,
@@ -95,31 +103,31 @@ def jobset(item: Mapping[str, Any]) -> SeenJobSet:
 
 
 def job(item: Mapping[str, Any]) -> SeenJob:
-    metadata, conditions = item["metadata"], _conditions(item)
+    metadata, conditions = _map(item.get("metadata")), _conditions(item)
     return SeenJob(
-        name=metadata["name"],
-        uid=metadata.get("uid", ""),
-        run=_run_of_part(metadata.get("labels") or {}),
+        name=_text(metadata.get("name")),
+        uid=_text(metadata.get("uid")),
+        run=sys.intern(_run_of_part(_map(metadata.get("labels")))),
         deleting=bool(metadata.get("deletionTimestamp")),
         failed=conditions.get("Failed") or conditions.get("FailureTarget"),
     )
 
 
 def pod(item: Mapping[str, Any]) -> SeenPod:
-    metadata, status = item["metadata"], item.get("status") or {}
-    labels = metadata.get("labels") or {}
-    conditions = {each.get("type"): each for each in status.get("conditions") or ()}
-    scheduled, disrupted = conditions.get("PodScheduled", {}), conditions.get("DisruptionTarget", {})
+    metadata, status = _map(item.get("metadata")), _map(item.get("status"))
+    labels = _map(metadata.get("labels"))
+    conditions = {_text(each.get("type")): each for each in _maps(status.get("conditions"))}
+    scheduled, disrupted = conditions.get("PodScheduled", _NOTHING), conditions.get("DisruptionTarget", _NOTHING)
     waiting, ended = _container(status)
     return SeenPod(
-        name=metadata["name"],
-        uid=metadata.get("uid", ""),
-        run=_run_of_part(labels),
-        slice_index=_number(labels.get(terms.LABEL_JOB_INDEX, "")),
-        worker=_number(labels.get(terms.LABEL_COMPLETION_INDEX, "")),
-        phase=status.get("phase", "Pending"),
+        name=_text(metadata.get("name")),
+        uid=_text(metadata.get("uid")),
+        run=sys.intern(_run_of_part(labels)),
+        slice_index=_number(_text(labels.get(terms.LABEL_JOB_INDEX))),
+        worker=_number(_text(labels.get(terms.LABEL_COMPLETION_INDEX))),
+        phase=sys.intern(_text(status.get("phase")) or "Pending"),
         deleting=bool(metadata.get("deletionTimestamp")),
-        node=(item.get("spec") or {}).get("nodeName") or "",
+        node=sys.intern(_text(_map(item.get("spec")).get("nodeName"))),
         unscheduled=_word(scheduled) if scheduled.get("status") == "False" else None,
         disrupted=_word(disrupted) if disrupted.get("status") == "True" else None,
         status=_word(status),
@@ -128,46 +136,61 @@ def pod(item: Mapping[str, Any]) -> SeenPod:
     )
 
 
-def _run_of_part(labels: Mapping[str, str]) -> str:
-    run = labels.get(terms.LABEL_RUN, "")
+def _run_of_part(labels: Mapping[str, Any]) -> str:
+    run = _text(labels.get(terms.LABEL_RUN))
     return run if labels.get(terms.LABEL_JOBSET, keys.gang(run)) == keys.gang(run) else ""
 
 
 def _container(status: Mapping[str, Any]) -> tuple[Word | None, tuple[str, int, str] | None]:
     """Return what the pod's container waits for and how it ended; an init container counts while it does not let it."""
     containers = [
-        *(each for each in status.get("initContainerStatuses") or () if not _succeeded(each)),
-        *(status.get("containerStatuses") or ()),
+        *(each for each in _maps(status.get("initContainerStatuses")) if not _succeeded(each)),
+        *_maps(status.get("containerStatuses")),
     ]
     waiting: Word | None = None
     ended: tuple[str, int, str] | None = None
     for each in containers:
-        state: Mapping[str, Any] = each.get("state") or {}
-        if waiting is None and (state.get("waiting") or {}).get("reason") not in (None, "PodInitializing"):
-            waiting = _word(state["waiting"])
-        done = state.get("terminated")
+        state = _map(each.get("state"))
+        word = _word(_map(state.get("waiting")))
+        if waiting is None and word.reason not in ("", "PodInitializing"):
+            waiting = word
+        done = _map(state.get("terminated"))
         if ended is None and done:
-            ended = (done.get("reason", ""), int(done.get("exitCode", 0)), _cut(done.get("message", "")))
+            told, code = _word(done), done.get("exitCode")
+            ended = (told.reason, code if isinstance(code, int) else 0, told.message)
     return waiting, ended
 
 
 def _succeeded(container: Mapping[str, Any]) -> bool:
-    done: Mapping[str, Any] = (container.get("state") or {}).get("terminated") or {}
-    return done.get("exitCode") == 0
+    return _map(_map(container.get("state")).get("terminated")).get("exitCode") == 0
 
 
 def _conditions(item: Mapping[str, Any]) -> dict[str, Word]:
     """Return the conditions that are true, by type."""
-    given = (item.get("status") or {}).get("conditions") or ()
-    return {each.get("type", ""): _word(each) for each in given if each.get("status") == "True"}
+    given = _maps(_map(item.get("status")).get("conditions"))
+    return {_text(each.get("type")): _word(each) for each in given if each.get("status") == "True"}
 
 
 def _word(document: Mapping[str, Any]) -> Word:
-    return Word(str(document.get("reason") or ""), _cut(str(document.get("message") or "")))
+    reason, message = _text(document.get("reason")), _text(document.get("message"))
+    return Word(sys.intern(reason), message[:_TEXT_MAX_CHARS]) if reason or message else _NO_WORD
 
 
-def _cut(text: str) -> str:
-    return text[:_TEXT_MAX_CHARS]
+def _map(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else _NOTHING
+
+
+def _maps(value: object) -> Sequence[Mapping[str, Any]]:
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else ()
+
+
+def _text(value: object) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _count(value: object) -> int:
+    """Return a number of replicas; absent: 1, the API's default."""
+    return value if isinstance(value, int) and value > 0 else 1
 
 
 def _number(text: str) -> int:
@@ -181,5 +204,5 @@ def _seconds(text: str) -> float | None:
 def _instant(text: str) -> float:
     try:
         return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return 0.0

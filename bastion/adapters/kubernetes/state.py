@@ -167,7 +167,11 @@ RULES: Final = (
     Rule("a pod, a Job or the JobSet failed, or a pod is deleted or disrupted", "LOST or FAILED, by class", _ended),
     Rule("a container waits for good", "FAILED, by class", _cannot_start),
     Rule("a Job cannot create its pods", "WAITING (`PodQuotaExceeded`), or FAILED, refused", _not_created),
-    Rule("a pod is not placed or not created yet", "WAITING, with the scheduler's reason", _unplaced),
+    Rule(
+        "a pod is not placed or not created yet",
+        "WAITING, with the scheduler's reason; FAILED, capacity, once the request is no longer valid",
+        _unplaced,
+    ),
     Rule("all pods are placed, not all have started", "CREATING", _starting),
     Rule("all pods have started, and one runs", "READY", _running),
     Rule("all pods have ended with code 0", "LOST; its reports are read again, and win", _completed),

@@ -65,6 +65,7 @@ def _cluster(cluster: ClusterSettings) -> str:
         f"cluster {cluster.name}: {cluster.provider}, {reached}, namespace {cluster.namespace}, uid {cluster.uid}, "
         f"pods as {cluster.service_account or 'the default service account'}, "
         + (f"agent from image {cluster.agent_image}" if cluster.agent_image else "agent from the bucket")
+        + (f", Google identity by {cluster.workload_identity_provider}" if cluster.workload_identity_provider else "")
     )
 
 

@@ -29,6 +29,8 @@ class ClusterSettings:
     namespace: str = "default"
     service_account: str = ""  # of the pods; empty: the namespace's default
     agent_image: str = ""  # an image with Bastion that brings the agent to pods; empty: pods fetch it themselves
+    # Of a Google workload identity pool that trusts the cluster; empty: pods have a metadata server, or need none.
+    workload_identity_provider: str = ""
 
 
 def place_of(cluster: str) -> str:

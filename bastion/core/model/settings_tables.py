@@ -23,6 +23,12 @@ _LabelKey = Annotated[
 _LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")]
 _Quantity = Annotated[str, StringConstraints(pattern=r"^([0-9]+([.][0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?)?$")]
 _Path = Annotated[str, StringConstraints(pattern=r"^/[^:,\x00]{1,1023}$")]
+_Provider = Annotated[
+    str,
+    StringConstraints(
+        pattern=r"^(projects/[0-9]{1,20}/locations/global/workloadIdentityPools/[a-z0-9-]{4,32}/providers/[a-z0-9-]{4,32})?$"
+    ),
+]
 _Count = Annotated[int, Field(ge=1, le=7 * int(_DAY))]
 
 
@@ -74,6 +80,7 @@ class ClusterTable(Table):
     namespace: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")] = "default"
     service_account: Annotated[str, StringConstraints(pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$")] = ""
     agent_image: _Text = ""
+    workload_identity_provider: _Provider = ""
 
 
 class ResourceTypeTable(Table):

@@ -21,6 +21,8 @@ from bastion.emulators.kubernetes.controllers.nodes import NODE_POOL
 from bastion.emulators.kubernetes.faults import FaultFiles
 from bastion.emulators.kubernetes.kubelet.kubelet import Kubelet
 from bastion.emulators.kubernetes.kubelet.settings import KubeletSettings
+from bastion.emulators.kubernetes.request_faults import RequestFaults
+from bastion.emulators.kubernetes.seeded_faults import SeededFaults, pod_name
 from bastion.emulators.kubernetes.settings import EmulatorSettings
 
 _log = logging.getLogger(__name__)
@@ -57,17 +59,25 @@ class Emulator:
                     orphan_seconds=settings.orphan_seconds,
                     close_grace_seconds=settings.close_grace_seconds,
                     image_backoff_seconds=settings.image_backoff_seconds,
+                    first_pull_fails=lambda pod: settings.plan.strikes("image-error", pod_name(pod) or "none"),
                 ),
             )
             kubelet.open()
             parts.callback(kubelet.close)
             controllers = Controllers(client, settings.pools, repair_seconds=settings.repair_seconds)
             # First, because a held pool gets no nodes.
-            faults = FaultFiles(self._folder, client, controllers.node_pools)
+            faults = FaultFiles(self._folder, self.server, client, controllers.node_pools)
             faults.open()
             parts.callback(faults.close)
             controllers.open()
             parts.callback(controllers.close)
+            self.server.faults.plan(RequestFaults(self._folder, settings.plan))
+            if settings.plan.rates:
+                seeded = SeededFaults(
+                    self._folder, self.server, client, settings.plan, notice_seconds=settings.notice_seconds
+                )
+                seeded.open()
+                parts.callback(seeded.close)
             self._parts = parts.pop_all()
         _log.info("serving the Kubernetes API on %s, state in %s", address.server, self._folder)
         return address

@@ -6,6 +6,9 @@
 * `silence.<node>`: the node does not answer any more; its pods go on.
 * `remove.<node>`: the machine is gone at once, with its pods' processes.
 * `hold.<node pool>`: the pool gets no new nodes, as without capacity; stays until removed.
+* `cut-watches.<anything>`: all watches are cut; `expire.<anything>`: what they missed is too old, too (410).
+
+`request_faults.py` has those of requests.
 
 A node can be named by its node pool and number, `v5litepod-16-0-3`; machines that come back have new names. Files work
 from a shell (`touch`), for a separate process, and before their pod or node exists.
@@ -20,6 +23,7 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
+from bastion.emulators.kubernetes.apiserver import ApiServer
 from bastion.emulators.kubernetes.client import ApiClient, ApiError, Obj
 from bastion.emulators.kubernetes.controllers.cluster import utc_now
 from bastion.emulators.kubernetes.controllers.node_faults import lose_node, preempt_node, remove_node
@@ -60,6 +64,19 @@ class Faults:
         else:
             (self._folder / f"hold.{pool}").unlink(missing_ok=True)
 
+    def cut_watches(self) -> None:
+        self._write(f"cut-watches.{uuid.uuid4().hex}")
+
+    def expire(self) -> None:
+        self._write(f"expire.{uuid.uuid4().hex}")
+
+    def refuse(self, method: str, code: int = 503) -> None:
+        """Refuse the next request with a method such as POST."""
+        self._write(f"refuse.{method}.{uuid.uuid4().hex}", str(code))
+
+    def lose_reply(self, method: str) -> None:
+        self._write(f"lose-reply.{method}.{uuid.uuid4().hex}")
+
     def _write(self, name: str, text: str = "") -> None:
         self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         draft = self._folder / f".{uuid.uuid4().hex}"
@@ -70,9 +87,10 @@ class Faults:
 class FaultFiles:
     """Applies the fault files of a state folder, in a thread. A file that was applied is removed."""
 
-    def __init__(self, state_dir: Path, client: ApiClient, node_pools: NodePools) -> None:
+    def __init__(self, state_dir: Path, server: ApiServer, client: ApiClient, node_pools: NodePools) -> None:
         self._folder = state_dir / "faults"
         self._pods = state_dir / "pods"
+        self._server = server
         self._client = client
         self._node_pools = node_pools
         self._held: set[str] = set()
@@ -111,6 +129,11 @@ class FaultFiles:
 
     def _apply(self, kind: str, name: str, text: str) -> bool:
         """Whether the fault has happened; otherwise it waits for its pod or node. Raises ApiError, OSError."""
+        if kind in ("cut-watches", "expire"):
+            if kind == "expire":
+                self._server.expire_history()
+            self._server.cut_watches()
+            return True
         if kind in ("oom", "evict"):
             return self._of_pod(kind, name, text)
         if kind not in ("preempt", "silence", "remove"):

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
+from bastion.emulators.fault_plan import FaultPlan
 from bastion.emulators.kubernetes.controllers.nodes import Pool
 
 
@@ -19,6 +20,8 @@ class EmulatorSettings:
         orphan_seconds: How long pods outlive the emulator.
         close_grace_seconds: Between SIGTERM and SIGKILL of all pods when the emulator closes.
         image_backoff_seconds: Between the first two attempts to pull an image.
+        notice_seconds: Between the notice of a seeded preemption and the end of the machine.
+        plan: Random faults (`fault_plan.FAULT_TYPES`).
     """
 
     state_dir: Path
@@ -28,3 +31,5 @@ class EmulatorSettings:
     orphan_seconds: float = 60.0
     close_grace_seconds: float = 5.0
     image_backoff_seconds: float = 10.0
+    notice_seconds: int = 15
+    plan: FaultPlan = field(default_factory=FaultPlan)

@@ -7,10 +7,8 @@ precondition, the store does, which is the harder case.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 import shlex
-import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +29,7 @@ from bastion.testing.cluster import BASTION, QUOTA, ROOT, Cluster
 from bastion.testing.memory_store import MemoryStore
 from bastion.testing.scripted_hosts import runs_for
 from bastion.wiring.roots import Root
+from tests.support import page_commands
 from tests.support.job_specs import new_spec
 from tests.support.store_calls import T
 
@@ -70,54 +69,27 @@ GCLOUD = {
 
 
 def commands(program: str) -> list[list[str]]:
-    """The words of every command line of that program in the page's blocks, with the page's own variables filled in."""
-    variables: dict[str, str] = {}
-    found = []
-    for block in re.findall(r"^```bash\n(.*?)^```", PAGE, re.DOTALL | re.MULTILINE):
-        for line in re.sub(r"\\\n\s*", " ", block).splitlines():
-            filled = re.sub(r"\$\{(\w+)#serviceAccount:\}", lambda found: variables[found[1]].partition(":")[2], line)
-            filled = re.sub(r"\$(\w+)", lambda found: variables[found[1]], filled)
-            words = shlex.split(filled)
-            if words[:1] == ["export"]:
-                name, _, value = words[1].partition("=")
-                variables[name] = "f" * 64 if value.startswith("$(") else value
-            elif words[:1] == [program]:
-                found.append(words[1:])
-    return found
+    return page_commands.commands(PAGE, program)
 
 
 def gcloud_name(words: list[str]) -> str:
-    known = [name for name in GCLOUD if words[: name.count(" ") + 1] == name.split()]
-    assert known, f"gcloud {shlex.join(words)} is no command that this test knows"
-    return max(known, key=len)
+    return page_commands.gcloud_name(words, GCLOUD)
 
 
 def test_every_gcloud_command_is_given_flags_that_it_has() -> None:
     lines = commands("gcloud")
     assert len(lines) > 40
     for words in lines:
-        given = {word.partition("=")[0] for word in words if word.startswith("-")}
-        assert given <= set(GCLOUD[gcloud_name(words)]), shlex.join(words)
+        assert page_commands.flags_of(words) <= set(GCLOUD[gcloud_name(words)]), shlex.join(words)
     assert {gcloud_name(words) for words in lines} == set(GCLOUD)
 
 
 def test_the_flags_are_those_of_the_installed_gcloud() -> None:
-    program = shutil.which("gcloud")
-    table = Path(program).resolve().parents[1] / "data" / "cli" / "gcloud_completions.py" if program else None
-    if table is None or not table.exists():
+    tree = page_commands.gcloud_completions()
+    if tree is None:
         pytest.skip("gcloud is not installed here")
-    spec = importlib.util.spec_from_file_location("gcloud_completions", table)
-    assert spec is not None
-    assert spec.loader is not None
-    completions = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(completions)
     for name, flags in GCLOUD.items():
-        node = completions.STATIC_COMPLETION_CLI_TREE
-        everywhere = set(node["flags"])
-        for word in name.split():
-            node = node["commands"][word]
-        # It lists `--no-x` beside `--x` only where both are switches.
-        assert set(flags) <= set(node["flags"]) | everywhere, name
+        assert set(flags) <= page_commands.flags_that_gcloud_has(tree, name), name
 
 
 def test_every_bastion_command_is_given_flags_and_operands_that_it_takes() -> None:

@@ -210,7 +210,7 @@ class Kubelet:
             message = "Pod was rejected as the node is shutting down."
             record.refused = Killed(reason="NodeShutdown", message=message)
             return
-        record.waiting = record.pulls.waiting(pod, time.monotonic())
+        record.waiting = record.pulls.waiting(pod, time.monotonic(), first_fails=self._settings.first_pull_fails(pod))
         if record.waiting:
             return
         owner = job.owner(pod, self._client)

@@ -26,21 +26,24 @@ class Pulls:
     _failures: dict[str, int] = field(default_factory=dict, init=False)
     _failed_at: dict[str, float] = field(default_factory=dict, init=False)
 
-    def waiting(self, pod: dict[str, Any], now: float) -> Waiting:
+    def waiting(self, pod: dict[str, Any], now: float, *, first_fails: bool = False) -> Waiting:
         """The container that waits for its image, with reason and message; empty if all are there."""
         spec = pod["spec"]
         for container in [*(spec.get("initContainers") or ()), *spec["containers"]]:
-            reason = self._reason(container, now)
+            reason = self._reason(container, now, first_fails=first_fails)
             if reason is not None:
                 return {container["name"]: reason}
         return {}
 
-    def _reason(self, container: dict[str, Any], now: float) -> tuple[str, str] | None:
+    def _reason(self, container: dict[str, Any], now: float, *, first_fails: bool) -> tuple[str, str] | None:
         name = container["image"]
         try:
             error = parse(name).pull_error
         except InvalidReference as problem:
             return "InvalidImageName", invalid_message(name, problem)
+        passing = first_fails and not error
+        if passing:
+            error = f'failed to pull image "{name}": dial tcp 192.0.2.1:443: i/o timeout'
         if not error:
             return None
         if container.get("imagePullPolicy") == "Never":
@@ -49,6 +52,8 @@ class Pulls:
         pause = min(self.backoff_seconds * 2 ** (count - 1), _BACKOFF_MAX_SECONDS) if count else 0.0
         since = now - self._failed_at.get(name, now)
         if not count or since >= self.backoff_seconds + pause:
+            if count and passing:
+                return None
             self._failures[name] = count + 1
             self._failed_at[name] = now
             return "ErrImagePull", error

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +16,7 @@ class KubeletSettings:
         orphan_seconds: How long pods outlive their emulator.
         close_grace_seconds: Between SIGTERM and SIGKILL of all pods when the emulator closes.
         image_backoff_seconds: Between two attempts to pull an image; doubles up to 300 s.
+        first_pull_fails: Whether the registry does not answer a pod's first pull.
         project, zone: What the metadata server tells pods; a node's label for its zone wins.
     """
 
@@ -21,5 +24,6 @@ class KubeletSettings:
     orphan_seconds: float = 60.0
     close_grace_seconds: float = 5.0
     image_backoff_seconds: float = 10.0
+    first_pull_fails: Callable[[dict[str, Any]], bool] = lambda _pod: False
     project: str = "emulated"
     zone: str = "us-central2-b"

@@ -353,6 +353,7 @@ def test_a_job_is_held_that_has_an_image_and_no_cluster_or_a_cluster_and_no_imag
         ("uid = ", "# uid = ", "clusters.training.uid is missing; find it with: kubectl get namespace"),
         ("namespace = ", "namespaze = ", "clusters.training.namespaze is not a valid key; did you mean namespace?"),
         ("server = ", 'kubeconfig = "/k"\nserver = ', "clusters.training has both server and kubeconfig; remove one"),
+        ("server = ", 'workload_identity_provider = "pool"\nserver = ', "workload_identity_provider is not valid"),
         ('"300Gi"', '"300 gigs"', "types.v5p.pod.memory is not valid"),
         ("memory = ", "memroy = ", "types.v5p.pod.memroy is not a valid key; did you mean memory?"),
         ('claim = "data"', "read_only = true", "types.v5p.pod.volumes[0] must have either claim or bucket"),

@@ -1,0 +1,145 @@
+"""Each row of the state table, from documents; and the facts that go with a state."""
+
+from __future__ import annotations
+
+import pytest
+
+from bastion.adapters.kubernetes.state import RULES
+from bastion.core.model.gangs import GangState
+from tests.support.gang_documents import (
+    CASES,
+    HOSTS,
+    NAME,
+    RUN,
+    SLICES,
+    Documents,
+    condition,
+    deleting,
+    ended,
+    unplaced,
+    waiting,
+)
+
+# State and, where there is one, the failure's cause.
+EXPECTED: dict[str, tuple[GangState, str]] = {
+    "going": (GangState.DELETING, ""),
+    "the rest goes": (GangState.DELETING, ""),
+    "orphaned": (GangState.FAILED, "infrastructure"),
+    "suspended": (GangState.FAILED, "refused"),
+    "pre-empted": (GangState.LOST, ""),
+    "a pod goes": (GangState.LOST, ""),
+    "out of memory": (GangState.LOST, "failed"),
+    "out of disk": (GangState.LOST, "failed"),
+    "no Python": (GangState.FAILED, "refused"),
+    "a host failed": (GangState.LOST, ""),
+    "bad image name": (GangState.FAILED, "refused"),
+    "no such image": (GangState.FAILED, "refused"),
+    "registry down": (GangState.FAILED, "infrastructure"),
+    "over quota": (GangState.WAITING, ""),
+    "not admitted": (GangState.FAILED, "refused"),
+    "half placed": (GangState.WAITING, ""),
+    "unplaced": (GangState.WAITING, ""),
+    "expired": (GangState.FAILED, "capacity"),
+    "pulling": (GangState.CREATING, ""),
+    "registry not trusted yet": (GangState.CREATING, ""),
+    "running": (GangState.READY, ""),
+    "one ended": (GangState.READY, ""),
+    "completed": (GangState.LOST, ""),
+}
+
+
+def test_there_is_a_case_for_each_row_and_an_expectation_for_each_case() -> None:
+    assert {row for row, _ in CASES.values()} == set(range(len(RULES)))
+    assert EXPECTED.keys() == CASES.keys()
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_first_row_that_matches_gives_the_state(case: str) -> None:
+    row, make = CASES[case]
+    documents = make()
+    findings = [rule.find(documents.parts) for rule in RULES[: row + 1]]
+    assert [number for number, finding in enumerate(findings) if finding is not None] == [row]
+    status = documents.status
+    cause = status.failure.cause if status.failure is not None else ""
+    assert (status.state, cause) == EXPECTED[case]
+    assert status.state.name in RULES[row].state
+    assert status.run == RUN
+
+
+def test_a_status_says_whose_gang_it_is() -> None:
+    status = Documents().status
+    assert (status.ref.name, status.ref.zone, status.ref.num_slices) == (NAME, "k8s:west", SLICES)
+    assert status.token == "token"
+    assert status.labels["bastion-managed"] == "team"
+    assert status.nodes == {f"{NAME}-0": GangState.READY, f"{NAME}-1": GangState.READY}
+
+
+@pytest.mark.parametrize(("host", "worker"), [(0, 0), (3, 3)])
+def test_of_an_out_of_memory_kill_the_host_and_its_code_are_told(host: int, worker: int) -> None:
+    documents = Documents()
+    ended(documents.pods[host], 137, "OOMKilled")
+    failure = documents.status.failure
+    assert failure is not None
+    assert (failure.host, failure.exit_code) == (worker, 137)
+    assert host == (host // HOSTS) * HOSTS + host % HOSTS
+
+
+def test_of_several_lost_pods_the_one_that_failed_first_is_told_not_those_deleted_with_it() -> None:
+    documents = Documents()
+    deleting(documents.pods[0])
+    deleting(documents.pods[1])
+    ended(documents.pods[2], 143, "Error", "", condition("DisruptionTarget", "PreemptionByScheduler", "made room"))
+    assert "PreemptionByScheduler: made room" in documents.status.message
+    assert "node-1-0" in documents.status.message
+
+
+def test_a_job_that_failed_without_a_pod_left_tells_its_own_reason() -> None:
+    documents = Documents(pods=[])
+    documents.jobs[1]["status"] = {"conditions": [condition("FailureTarget", "PodFailurePolicy", "exit code 1")]}
+    status = documents.status
+    assert (status.state, status.message) == (GangState.LOST, "PodFailurePolicy: exit code 1")
+
+
+def test_a_condition_that_is_not_true_means_nothing() -> None:
+    documents = Documents()
+    told = condition("Failed", "PodFailurePolicy", status="False")
+    documents.jobs[0]["status"] = {"conditions": [told]}
+    documents.pods[0]["status"]["conditions"] = [condition("DisruptionTarget", "x", status="False")]
+    assert documents.status.state is GangState.READY
+
+
+def test_an_image_that_cannot_run_on_a_host_that_was_taken_away_is_not_the_images_fault() -> None:
+    documents = Documents()
+    ended(documents.pods[0], 64, "Error", "", condition("DisruptionTarget", "TerminationByKubelet"))
+    assert (documents.status.state, documents.status.failure) == (GangState.LOST, None)
+
+
+@pytest.mark.parametrize(("pods", "partial"), [(0, False), (2, True), (4, True)])
+def test_a_gang_holds_machines_as_soon_as_one_pod_is_placed(pods: int, partial: bool) -> None:
+    documents = Documents()
+    documents.pods = documents.pods[:pods]
+    if pods == 4:
+        unplaced(documents.pods[0], "0/4 nodes are available: 4 Insufficient google.com/tpu.")
+    status = documents.status
+    assert (status.state, status.partial) == (GangState.WAITING, partial)
+    assert status.waiting == ("Unschedulable" if pods == 4 else "PodsPending")
+    assert ("Insufficient google.com/tpu" in status.waiting_message) == (pods == 4)
+
+
+def test_a_slice_without_all_of_its_pods_waits_while_the_other_is_ready() -> None:
+    documents = Documents()
+    unplaced(documents.pods[3])
+    assert documents.status.nodes == {f"{NAME}-0": GangState.READY, f"{NAME}-1": GangState.WAITING}
+    waiting(documents.pods[0], "ContainerCreating")
+    assert documents.status.nodes[f"{NAME}-0"] is GangState.CREATING
+
+
+def test_an_init_container_that_failed_counts_and_one_that_ended_well_does_not() -> None:
+    documents = Documents()
+    init = {"name": "agent", "state": {"terminated": {"exitCode": 64, "message": "no agent"}}}
+    documents.pods[0]["status"] = {"phase": "Failed", "initContainerStatuses": [init]}
+    failure = documents.status.failure
+    assert failure is not None and "no agent" in failure.message
+    init["state"] = {"terminated": {"exitCode": 0}}
+    documents.pods[0]["status"] = {"phase": "Running", "initContainerStatuses": [init]}
+    assert documents.status.state is GangState.READY
