@@ -68,11 +68,12 @@ def kubeconfig_gone(bastion: ClusterBastion, folder: Path) -> Iterator[None]:
 @contextmanager
 def another_cluster(bastion: ClusterBastion, folder: Path) -> Iterator[None]:
     """The settings lead to a cluster of another uid, where nothing of the bastion's is."""
-    with ApiServer(folder / "other") as other:
-        bastion.write_settings(kubeconfig=str(folder / "other" / KUBECONFIG_FILE))
-        yield
-        assert other.address
+    other = ApiServer(folder / "other")
+    other.open()
+    bastion.write_settings(kubeconfig=str(folder / "other" / KUBECONFIG_FILE))
+    yield
     bastion.write_settings()
+    other.close(grace_seconds=0)
 
 
 def token_refused(bastion: ClusterBastion, _: Path) -> AbstractContextManager[None]:
