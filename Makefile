@@ -79,10 +79,10 @@ soak: $(VENV)/.dev
 	BASTION_SIM_SEEDS=3000 BASTION_SIM_HISTORIES=20000 $(BIN)/python -m pytest -n 2 --timeout=1800 tests/sim
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n 2 --timeout=1800 tests/property tests/contract
 
-# 500 jobs on emulated slices with everything going wrong (`make test` runs 25), 200 slices at once, and the daemon's
-# memory over eight minutes: about twenty minutes on two cores.
+# 500 jobs on emulated slices with everything going wrong (`make test` runs 25), 200 in an emulated cluster (20), 200
+# slices at once, and the daemon's memory over eight minutes: about half an hour on two cores.
 long: $(VENV)/.dev
-	BASTION_LONG_JOBS=500 $(BIN)/python -m pytest -n 0 -s tests/long
+	BASTION_LONG_JOBS=500 BASTION_LONG_CLUSTER_JOBS=200 $(BIN)/python -m pytest -n 0 -s tests/long
 	BASTION_DEATHS=all BASTION_ATTACK_SECONDS=60 $(BIN)/python -m pytest -n 0 -s tests/e2e/test_daemon_death.py \
 	  tests/e2e/test_memory_attacks.py
 	BASTION_TROUBLES=all BASTION_PREEMPTIONS=3 $(BIN)/python -m pytest -n 0 -s tests/e2e/test_kubernetes_trouble.py \
