@@ -9,7 +9,7 @@ FROM python:3.12-slim
 # tini reaps what jobs without a slice leave behind.
 RUN apt-get update && apt-get install --yes --no-install-recommends tini && rm -rf /var/lib/apt/lists/*
 
-# None by default: a daemon needs no JAX. EXTRAS=local installs it for jobs on emulated slices in the container.
+# EXTRAS=kubernetes for slices in Kubernetes clusters. None by default: a daemon needs no JAX. EXTRAS=local installs it for jobs on emulated slices in the container.
 ARG EXTRAS=""
 ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 

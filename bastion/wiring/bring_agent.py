@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 
+from bastion.adapters.kubernetes import terms
 from bastion.adapters.system_clock import SystemClock
 from bastion.agent import pod
 from bastion.agent.backoff import Backoff
@@ -82,7 +83,7 @@ def _try(environ: Mapping[str, str], file: Path) -> int | None:
         write(file, fetch(open_root(arguments.root), arguments.agent))
     except (InvalidDocument, Refused) as error:
         logging.error("%s", error)
-        pod.write_termination_message(environ, f"the agent cannot be brought: {error}")
+        pod.write_termination_message(environ, f"{terms.NOT_BROUGHT}: {error}")
         return EXIT_REFUSED
     except (BastionError, OSError) as error:
         logging.warning("%s; trying again", error)

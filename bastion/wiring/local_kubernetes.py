@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import signal
-import ssl
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -98,6 +96,10 @@ model = "on-demand"
 
 
 def _uid(address: KubernetesAddress) -> str:
+    # Only here: every command that knows the local bastion imports this module.
+    import ssl
+    import urllib.request
+
     request = urllib.request.Request(
         f"{address.server}/api/v1/namespaces/kube-system", headers={"Authorization": f"Bearer {address.token}"}
     )

@@ -33,7 +33,7 @@ def main(root: str, home: str, stale_seconds: str = "90") -> None:
         parse_root(root),
         home=LocalHome(Path(home)),
         owner="quick",
-        tick_seconds=0.3,
+        tick_seconds=0.2,
         notify=lambda text: print(text, file=sys.stderr, flush=True),
     )
     daemon.run(lambda: False)

@@ -287,12 +287,12 @@ def test_without_capacity_a_job_waits_says_for_what_and_gives_up_in_time(bastion
         bastion.cluster.uncordon()
     assert (result["outcome"], result["exit_code"]) == ("failed", EXIT_INFRASTRUCTURE)
     assert set(causes(result)) == {"capacity"}
-    assert "no capacity for 2s, the limit set by --max_wait: Unschedulable in k8s:test" in result["message"]
+    assert "no capacity for 2s, the limit set by --max_wait: Unschedulable in cluster test" in result["message"]
 
 
 def test_a_gang_that_stays_half_placed_gives_its_part_back(bastion: ClusterBastion) -> None:
     """Two slices where there is a node pool for one."""
-    job = bastion.job("half", "echo never", instance_type="tpu-v5litepod-16", num_replicas=2, max_wait_seconds=4)
+    job = bastion.job("half", "echo never", instance_type="tpu-v5litepod-16", num_replicas=2, max_wait_seconds=2)
     result = job.ended()
     assert (result["outcome"], result["exit_code"]) == ("failed", EXIT_INFRASTRUCTURE)
     assert set(causes(result)) == {"capacity"}

@@ -9,6 +9,8 @@ import pytest
 from bastion.core import limits
 from bastion.core.bucket import host_errors
 from bastion.core.model.gangs import GangFailure, GangState
+from bastion.core.model.pods import PodSettings
+from bastion.core.model.provisioning import Provisioning, ResourceTypeSettings
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for
 
@@ -164,3 +166,48 @@ def test_a_gang_that_stays_half_placed_gives_its_part_back_where_there_is_one_pl
     [past] = cluster.record("job").attempts  # type: ignore[union-attr]
     assert past.cause.value == "capacity"
     assert "only some of its hosts had machines for 15m" in past.message
+
+
+IN_A_CLUSTER = Provisioning(
+    resource_types={"v4": ResourceTypeSettings(zones=("k8s:west",), pod=PodSettings(image="image"))}
+)
+
+
+def in_pods() -> Cluster:
+    """As `running`, in a Kubernetes cluster; one of the hosts has been told to shut down."""
+    cluster = Cluster(without_settings=IN_A_CLUSTER)
+    cluster.submit("job", instance_type=FOUR_HOSTS)
+    cluster.run_until(lambda: len(cluster.hosts.began) == 4)
+    cluster.settle(2)
+    cluster.hosts.errors["job", 0] = host_errors.HOST_SHUT_DOWN
+    cluster.hosts.step(cluster.slices.live_slices())
+    cluster.settle(2)
+    return cluster
+
+
+def test_a_pod_that_was_shut_down_waits_for_the_platforms_word() -> None:
+    cluster = in_pods()
+    record = cluster.record("job")
+    assert record is not None and record.attempt is not None and record.attempt.ending is None
+    lose(cluster, OUT_OF_MEMORY)
+    end = result(cluster)
+    assert (end["outcome"], end["exit_code"], len(end["attempts"])) == ("failed", 137, 1)
+
+
+def test_peers_of_a_pod_that_was_shut_down_are_not_settled_before_the_platforms_word() -> None:
+    cluster = in_pods()
+    cluster.hosts.scripts["job"] = lambda host, elapsed: 1
+    cluster.hosts.step(cluster.slices.live_slices())
+    cluster.settle(3)
+    cluster.slices.put_into(cluster.slices.created[-1].ref.name, GangState.LOST)
+    cluster.run_until(lambda: cluster.record("job").attempts, steps=300)  # type: ignore[union-attr]
+    [past] = cluster.record("job").attempts  # type: ignore[union-attr]
+    assert past.cause.value == "infrastructure"
+    assert host_errors.HOST_SHUT_DOWN in past.message
+
+
+def test_a_pod_that_was_shut_down_and_forgotten_is_lost_in_the_end() -> None:
+    cluster = in_pods()
+    cluster.run_until(lambda: cluster.record("job").attempts, steps=600)  # type: ignore[union-attr]
+    [past] = cluster.record("job").attempts  # type: ignore[union-attr]
+    assert past.cause.value == "infrastructure"

@@ -20,7 +20,7 @@ from bastion.core.status.document import JobEntry, StatusDocument
 from bastion.emulators.kubernetes.client import Obj
 from bastion.emulators.markers import HOME_MARKER
 from bastion.processes import marked
-from bastion.wiring.local import LocalHome, starter_quota
+from bastion.wiring.local import LocalHome, down, starter_quota
 from bastion.wiring.roots import open_root
 from tests.support.emulated_cluster import NAMESPACE, EmulatedCluster, emulated_cluster
 from tests.support.local_root import USER, LocalRoot, RootJob
@@ -45,6 +45,10 @@ image = "this-machine"
 grace_seconds = 12
 spot_grace_seconds = 12
 
+# On the emulated Cloud TPU.
+[types.v5p]
+zones = ["local"]
+
 [types.v4]
 [types.v5litepod]
 [types.v6e]
@@ -53,7 +57,7 @@ spot_grace_seconds = 12
 model = "on-demand"
 
 [budgets]
-infrastructure_attempts = 3
+infrastructure_attempts = 4
 zone_wait_seconds = 1
 """
 
@@ -198,3 +202,4 @@ def _bastion(folder: Path, *pools: str, stale_seconds: float) -> Iterator[Cluste
             for daemon in root.daemons:
                 daemon.kill()
                 daemon.wait()
+            down(home, say=lambda _: None)

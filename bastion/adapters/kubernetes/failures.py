@@ -89,6 +89,8 @@ def of_job(pods: Iterable[SeenPod], hosts: int) -> GangFailure | None:
             reason, code, message = pod.ended
             if reason == "OOMKilled":
                 return _eaten(host, "ran out of memory and was killed (OOMKilled)")
+            if code == terms.EXIT_IMAGE and message.startswith(terms.NOT_BROUGHT):
+                return _refused(message)
             if code == terms.EXIT_IMAGE and pod.disrupted is None:
                 return _refused(
                     f"the image cannot run the agent: {message or 'it does not say why'}; use another --image"

@@ -136,8 +136,7 @@ class KubernetesProvisioner:
         for job in _with_run(self._jobs):
             gangs.setdefault(name_of(job.run), _Found()).jobs.append(job)
         for jobset in self._jobsets.snapshot().values():
-            if jobset.name == name_of(jobset.run):  # else someone's copy
-                gangs.setdefault(jobset.name, _Found()).jobset = jobset
+            gangs.setdefault(jobset.name, _Found()).jobset = jobset
         self._note_pulls([pod for found in gangs.values() for pod in found.pods])
         return [self._status(name, zone, found) for name, found in sorted(gangs.items())]
 

@@ -22,6 +22,8 @@ LABEL_COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 
 # The container's exit code for an image that cannot run the agent; its termination message says why.
 EXIT_IMAGE = 64
+# How such a message of the init container that brings the agent begins.
+NOT_BROUGHT = "the agent cannot be brought"
 
 
 def collection(kind: str, namespace: str) -> str:

@@ -11,7 +11,6 @@ from bastion.cli.output import emit_json, say
 from bastion.cli.user import default_user
 from bastion.cli.user_config import bastion_home
 from bastion.core.errors import Refused
-from bastion.emulators.kubernetes.controllers.nodes import Pool
 from bastion.wiring import local_kubernetes
 from bastion.wiring.local import LocalHome, down, status, up
 from bastion.wiring.local_kubernetes import DEFAULT_POOLS
@@ -44,6 +43,8 @@ def _up(call: Invocation) -> int:
     if call.flags.pool and not call.flags.kubernetes:
         raise Refused("--pool is for the cluster that --kubernetes adds; add --kubernetes")
     if call.flags.kubernetes:
+        from bastion.emulators.kubernetes.controllers.nodes import Pool
+
         for pool in call.flags.pool:
             Pool.parse(pool)
         local_kubernetes.set_up(home.kubernetes_dir, call.flags.pool)

@@ -126,7 +126,7 @@ def _lost_host(plan: RunPlan, view: RunView, now: float, *, told_to_stop: bool) 
     told = _told_by_platform(plan, view, now)
     if told is not None:
         return told  # a host that is taken away knows only that it shuts down
-    unexplained = not told_to_stop and _unexplained(plan, view)
+    unexplained = not told_to_stop and _unexplained(plan, view, now)
     for report in sorted(view.reports.values(), key=lambda r: (r.ended_at or "~", r.host)):
         if report.error in host_errors.OF_THE_USER or (unexplained and report.error == host_errors.HOST_SHUT_DOWN):
             continue
@@ -153,14 +153,19 @@ def _lost_host(plan: RunPlan, view: RunView, now: float, *, told_to_stop: bool) 
     return None
 
 
-def _unexplained(plan: RunPlan, view: RunView) -> bool:
-    """Whether a pod was shut down and its platform has yet to say why: it may have been the job's own doing.
-
-    A platform that forgets it is not waited for: the host falls silent.
-    """
+def _unexplained(plan: RunPlan, view: RunView, now: float) -> bool:
+    """Whether a pod was shut down moments ago and its platform has yet to say why: it may be the job's own doing."""
     in_pods = plan.attempt.place is not None and plan.attempt.place.pod is not None
     unharmed = view.gang is not None and view.gang.state in (GangState.WAITING, GangState.CREATING, GangState.READY)
-    return in_pods and unharmed and any(r.error == host_errors.HOST_SHUT_DOWN for r in view.reports.values())
+    return (
+        in_pods
+        and unharmed
+        and any(
+            report.error == host_errors.HOST_SHUT_DOWN
+            and now - view.reported_at.get(host, now) < limits.STOP_REPORT_SLACK_SECONDS
+            for host, report in view.reports.items()
+        )
+    )
 
 
 def verdict(plan: RunPlan, view: RunView, now: float) -> Ending | None:
@@ -210,7 +215,7 @@ def classify(plan: RunPlan, view: RunView, ending: Ending, now: float) -> Ending
     settled = first.model_copy(update={"at": ending.at, "provisional": False})
     if len(view.reports) == plan.hosts and _all_exited(view.reports):
         return settled
-    if _unexplained(plan, view) and now - ending.at < limits.STOP_REPORT_SLACK_SECONDS:
+    if _unexplained(plan, view, now):
         return None
     lost = _lost_host(plan, view, ending.at, told_to_stop=True)
     if lost is not None:

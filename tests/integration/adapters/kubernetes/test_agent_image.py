@@ -81,4 +81,6 @@ def test_an_agent_that_was_changed_in_the_bucket_is_refused_before_the_users_ima
     assert found.state is GangState.FAILED
     assert found.failure is not None
     assert found.failure.cause == "refused"
-    assert f"agents/{SHA256}/agent.tar has a wrong SHA-256" in found.failure.message
+    words = f"the agent cannot be brought: agents/{SHA256}/agent.tar has a wrong SHA-256: "
+    assert found.failure.message.startswith(words)
+    assert "--image" not in found.failure.message
