@@ -122,7 +122,8 @@ def _jobset() -> Json:
 
 
 def _job(index: int) -> Json:
-    return {"metadata": {"name": terms.job_name(NAME, index), "uid": f"job-{index}", "labels": _labels()}}
+    labels = _labels(**{terms.LABEL_JOB_INDEX: str(index)})
+    return {"metadata": {"name": terms.job_name(NAME, index), "uid": f"job-{index}", "labels": labels}}
 
 
 def _pod(slice_index: int, worker: int) -> Json:
@@ -171,6 +172,12 @@ def _expired(documents: Documents) -> None:
     documents.age = VALID_UNTIL_SECONDS + 1
 
 
+def _gone(documents: Documents) -> None:
+    """A pod was deleted by hand: its agent reported, it ended with code 0, and its Job counts a success."""
+    documents.jobs[0]["status"] = {"succeeded": 1}
+    del documents.pods[1]
+
+
 def _image(documents: Documents, message: str, waited: float) -> None:
     waiting(documents.pods[2], "ImagePullBackOff", message)
     documents.waited = waited
@@ -191,6 +198,7 @@ CASES: dict[str, tuple[int, Callable[[], Documents]]] = {
     "out of disk": (3, lambda: _changed(lambda d: evicted(d.pods[3], _EPHEMERAL))),
     "no Python": (3, lambda: _changed(lambda d: ended(d.pods[0], 64, "Error", "no Python 3.10 or later"))),
     "a host failed": (3, lambda: _changed(lambda d: ended(d.pods[0], 1))),
+    "ended and gone": (3, lambda: _changed(_gone)),
     "bad image name": (4, lambda: _changed(lambda d: waiting(d.pods[0], "InvalidImageName", "bad"))),
     "no such image": (4, lambda: _changed(lambda d: _image(d, "x: not found", 121.0))),
     "registry down": (4, lambda: _changed(lambda d: _image(d, "i/o timeout", 601.0))),

@@ -58,6 +58,8 @@ class SeenJob:
     run: str  # empty if it belongs to another JobSet, such as someone's copy of ours
     deleting: bool
     failed: Word | None  # also while its pods still end
+    slice_index: int = 0
+    succeeded: int = 0  # pods that ended with code 0, also those that are gone since
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,6 +112,8 @@ def job(item: Mapping[str, Any]) -> SeenJob:
         run=sys.intern(_run_of_part(_map(metadata.get("labels")))),
         deleting=bool(metadata.get("deletionTimestamp")),
         failed=conditions.get("Failed") or conditions.get("FailureTarget"),
+        slice_index=_number(_text(_map(metadata.get("labels")).get(terms.LABEL_JOB_INDEX))),
+        succeeded=_tally(_map(item.get("status")).get("succeeded")),
     )
 
 
@@ -195,6 +199,10 @@ def _count(value: object) -> int:
 
 def _number(text: str) -> int:
     return int(text) if text.isdecimal() and len(text) < 9 else 0
+
+
+def _tally(value: Any) -> int:
+    return value if isinstance(value, int) and value > 0 else 0
 
 
 def _seconds(text: str) -> float | None:

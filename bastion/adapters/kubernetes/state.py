@@ -100,7 +100,8 @@ def _ended(parts: Parts) -> Finding | None:
     if parts.jobset is not None:
         failed = failed or parts.jobset.failed
     if not lost and failed is None:
-        return None
+        gone = _ended_and_gone(parts)
+        return Finding(GangState.LOST, gone) if gone else None
     told = failures.of_job(lost, parts.hosts)
     if told is not None:
         return Finding(GangState.FAILED if told.cause == "refused" else GangState.LOST, told.message, told)
@@ -108,6 +109,20 @@ def _ended(parts: Parts) -> Finding | None:
     lost.sort(key=lambda pod: (pod.disrupted is None, pod.phase != "Failed", pod.slice_index, pod.worker))
     message = failures.lost_words(lost[0]) if lost else str(failed)
     return Finding(GangState.LOST, message)
+
+
+def _ended_and_gone(parts: Parts) -> str:
+    """Say of which slice a pod ended with code 0 and was removed, as after a deletion by hand; empty if of none.
+
+    Its Job counts it as a success and runs on without it.
+    """
+    for job in parts.jobs:
+        pods = [pod for pod in parts.pods if pod.slice_index == job.slice_index]
+        missing = parts.hosts - len(pods)
+        gone = job.succeeded - sum(pod.phase == "Succeeded" for pod in pods)
+        if 0 < missing <= gone:
+            return f"a pod of {job.name} was deleted"
+    return ""
 
 
 def _cannot_start(parts: Parts) -> Finding | None:

@@ -32,6 +32,7 @@ EXPECTED: dict[str, tuple[GangState, str]] = {
     "out of disk": (GangState.LOST, "failed"),
     "no Python": (GangState.FAILED, "refused"),
     "a host failed": (GangState.LOST, ""),
+    "ended and gone": (GangState.LOST, ""),
     "bad image name": (GangState.FAILED, "refused"),
     "no such image": (GangState.FAILED, "refused"),
     "registry down": (GangState.FAILED, "infrastructure"),
@@ -132,6 +133,15 @@ def test_a_slice_without_all_of_its_pods_waits_while_the_other_is_ready() -> Non
     assert documents.status.nodes == {f"{NAME}-0": GangState.READY, f"{NAME}-1": GangState.WAITING}
     waiting(documents.pods[0], "ContainerCreating")
     assert documents.status.nodes[f"{NAME}-0"] is GangState.CREATING
+
+
+def test_pods_that_are_not_created_yet_are_not_gone_though_another_has_ended() -> None:
+    documents = Documents()
+    ended(documents.pods[0], 0)
+    documents.jobs[0]["status"] = {"succeeded": 1}
+    assert documents.status.state is GangState.READY
+    del documents.pods[1]
+    assert documents.status.state is GangState.WAITING
 
 
 def test_an_init_container_that_failed_counts_and_one_that_ended_well_does_not() -> None:
