@@ -84,9 +84,9 @@ soak: $(VENV)/.dev
 long: $(VENV)/.dev
 	BASTION_LONG_JOBS=500 BASTION_LONG_CLUSTER_JOBS=200 $(BIN)/python -m pytest -n 0 -s tests/long
 	BASTION_DEATHS=all BASTION_ATTACK_SECONDS=60 $(BIN)/python -m pytest -n 0 -s tests/e2e/test_daemon_death.py \
-	  tests/e2e/test_memory_attacks.py
+	  tests/e2e/test_memory_attacks.py tests/sim/test_pod_crashes.py
 	BASTION_TROUBLES=all BASTION_PREEMPTIONS=3 $(BIN)/python -m pytest -n 0 -s tests/e2e/test_kubernetes_trouble.py \
-	  tests/e2e/test_kubernetes_training.py
+	  tests/e2e/test_kubernetes_training.py tests/e2e/test_several_places.py
 	$(BIN)/python bench/many_slices.py --within=30
 	$(BIN)/python bench/daemon_memory.py --within=5
 

@@ -61,6 +61,7 @@ class Daemon(Tick):
         if giving_back.is_alive():
             self._notify("the lease was not given back: the bucket does not answer; a successor waits for its TTL")
         self._threads.dismiss()
+        self._disconnect()
 
     def _give_back(self) -> None:
         try:

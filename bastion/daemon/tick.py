@@ -127,6 +127,7 @@ class Tick:
         agents: Agents | None = None,
         machine_alarms: Callable[[], Sequence[str]] = tuple,
         record: Callable[[TickInput, TickOutput, PolicyStatus], str] = lambda *_: "",
+        disconnect: Callable[[], None] = lambda: None,
     ) -> None:
         """Make the parts.
 
@@ -137,6 +138,7 @@ class Tick:
             agents: Uploads the agent that nodes fetch; None: they bring their agent along.
             machine_alarms: Returns the problems of this machine; called in every tick.
             record: Called with every decision and the quota in force; returns a problem, or an empty text.
+            disconnect: Ends what the provisioners run; called at the daemon's end.
         """
         self._store = store
         self._clock = clock
@@ -147,6 +149,7 @@ class Tick:
         self._machine_alarms = machine_alarms
         self._apply_settings = apply_settings
         self._record = record
+        self._disconnect = disconnect
         self._settings_problem = ""
         self._record_problem = ""
         self._threads = ThreadPool(options.store_threads)

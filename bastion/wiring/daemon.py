@@ -144,6 +144,7 @@ def build_daemon(
             filter(None, [cloud.apply_settings(settings) if cloud else "", clusters.apply_settings(settings)])
         ),
         record=_recorder(home, root),
+        disconnect=clusters.close,
         machine_alarms=DiskWatch(home, root, job_limit_bytes=_job_limit_bytes()).watch,
     )
 

@@ -52,6 +52,13 @@ class KubernetesClusters:
                     self._settings[name] = wanted
         return "; ".join(problems)
 
+    def close(self) -> None:
+        """End all watches."""
+        with self._lock:
+            for _, provisioner in self._made.values():
+                provisioner.close()
+            self._made.clear()
+
     def provisioner(self, name: str) -> Provisioner:
         """Return a cluster's provisioner. Raises ProvisionerUnavailable if the settings never named it."""
         with self._lock:

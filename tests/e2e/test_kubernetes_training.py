@@ -16,10 +16,14 @@ from tests.support.waiting import until
 pytest.importorskip("kubernetes")
 pytest.importorskip("jax")
 pytest.importorskip("orbax.checkpoint")
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
+# Each costs the start of JAX on two hosts.
+PREEMPTIONS = int(os.environ.get("BASTION_PREEMPTIONS", "0"))
+pytestmark = [
+    pytest.mark.e2e,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not PREEMPTIONS, reason="`make long` runs it: BASTION_PREEMPTIONS=3"),
+]
 
-# `make test` has one; each costs the start of JAX on two hosts.
-PREEMPTIONS = int(os.environ.get("BASTION_PREEMPTIONS", "1"))
 STEPS = 10 * (PREEMPTIONS + 1)
 GRACE_SECONDS = 12  # less is left to a command: its host reports, too
 

@@ -241,6 +241,7 @@ def test_a_cluster_that_hangs_delays_its_own_jobs_only_and_nothing_starts_twice(
         until(lambda name=name: not places.left(name), 30)
 
 
+@pytest.mark.skipif(os.environ.get("BASTION_TROUBLES") != "all", reason="`make long` runs it: BASTION_TROUBLES=all")
 def test_a_cluster_with_another_uid_is_silent_with_an_alarm_and_no_job_starts_twice(places: Places) -> None:
     places.open()
     places.configure()

@@ -75,3 +75,13 @@ def test_a_cluster_that_was_removed_from_the_settings_still_answers_for_its_gang
 def test_a_cluster_that_was_never_named_does_not_answer() -> None:
     with pytest.raises(ProvisionerUnavailable, match=r"has no cluster one, .* add \[clusters\.one\] again"):
         KubernetesClusters(Connections()).provisioner("one")
+
+
+def test_at_the_daemons_end_every_connection_ends() -> None:
+    connect = Connections()
+    clusters = KubernetesClusters(connect)
+    clusters.apply_settings(settings(ONE, replace(ONE, name="two", server="https://b")))
+    clusters.provisioner("one")
+    clusters.provisioner("two")
+    clusters.close()
+    assert sorted(connect.closed) == ["https://a", "https://b"]
