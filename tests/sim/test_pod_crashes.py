@@ -7,7 +7,6 @@ pods take a moment to go.
 from __future__ import annotations
 
 import os
-
 from collections.abc import Callable, Iterator
 from typing import Any
 
