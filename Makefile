@@ -9,10 +9,28 @@ BIN := $(VENV)/bin
 GSUTIL := 5.38
 GSUTIL_VENV := $(VENV)/gsutil
 
+# checkov pins dozens of packages.
+CHECKOV := 3.3.30
+CHECKOV_VENV := $(VENV)/checkov
+# uv resolves for all Pythons and machines at once; pip for its own only.
+UV := 0.13.9
+UV_VENV := $(VENV)/uv
+# Writes the SBOM of an environment.
+CYCLONEDX := 7.5.0
+CYCLONEDX_VENV := $(VENV)/cyclonedx
+# What `make sbom` lists, and `make release` puts into the image.
+EXTRAS ?= kubernetes,s3,kms
+comma := ,
+LOCKS := $(foreach name,base $(subst $(comma), ,$(EXTRAS)),--requirement=bastion/requirements/$(name).lock)
+LOCKED := --quiet --disable-pip-version-check --require-hashes --only-binary=:all:
+
+# Wheels to read, not to install: what each Terraform provider accepts (tests/deploy/schema).
+BINDINGS := $(VENV)/terraform-bindings
+
 # Without bytecode every process of the tests would compile Bastion anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo demo-gs demo-k8s test lint gsutil unit e2e kube kube-test kube-record coverage mutants exhaustive soak long acceptance reference docs clean
+.PHONY: lock lock-image wheel sbom release demo demo-gs demo-s3 demo-k8s benchmark-example test lint gsutil unit e2e kube kube-test kube-record torch gcloud terraform terraform-schema coverage mutants exhaustive soak long acceptance reference docs clean
 
 demo: $(VENV)/.local
 	@./demo.sh $(BIN)
@@ -21,9 +39,18 @@ demo: $(VENV)/.local
 demo-gs: $(VENV)/.local
 	@./demo_gs.sh $(BIN)
 
+# The same with its bucket on a real S3 server, and pods as hosts.
+demo-s3: $(VENV)/.dev
+	@./demo_s3.sh $(BIN)
+
 # The same on an emulated Kubernetes cluster.
 demo-k8s: $(VENV)/.kubernetes
 	@./demo_k8s.sh $(BIN)
+
+# examples/benchmark on emulated slices, in the frameworks that are installed in .venv: at most a quarter of an hour on two
+# cores. The report is in build/benchmark-example.
+benchmark-example: $(VENV)/.benchmark
+	@./benchmark_example.sh $(BIN)
 
 # Four workers on two cores: half of the tests' time is spent waiting for processes. A file stays with one worker;
 # tests/conftest.py orders them.
@@ -38,6 +65,8 @@ lint: $(VENV)/.dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python tools/terms.py
+	$(BIN)/python tools/lock.py --check
+	$(BIN)/python tools/licenses.py --check
 
 # The tests that open no sockets and start no processes, in under a minute and a half.
 unit: $(VENV)/.dev
@@ -52,11 +81,30 @@ e2e: $(VENV)/.dev
 kube:
 	tests/kube/apiserver/build.sh
 
+# The tests with PyTorch, on CPUs; it is not part of `make test`, because of its size.
+torch: $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,kubernetes,local,torch]'
+	$(BIN)/python -m pytest -n 0 tests/e2e/test_kubernetes_gpus.py tests/e2e/test_kubernetes_examples.py \
+	  tests/integration/examples tests/e2e/test_gpu_training.py
+
 kube-test: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 0 -m kube
 
 kube-record: $(VENV)/.dev
 	$(BIN)/python -m tests.kube.record
+
+# The bindings of docs/how-to/run-on-gcp.md, made by the installed gcloud at the storage endpoint: a minute.
+gcloud: $(VENV)/.dev
+	$(BIN)/python -m pytest -n 0 -m gcloud tests/contract/test_gcloud.py
+
+# deploy/terraform against the providers' published bindings (110 MB, once), checkov, and Terraform itself where it is
+# installed: about two minutes on two cores. `terraform-schema` writes down what the bindings say.
+terraform: $(VENV)/.dev $(CHECKOV_VENV)/.$(CHECKOV) $(BINDINGS)/.complete
+	BASTION_CHECKOV=$(CHECKOV_VENV)/bin/checkov BASTION_TERRAFORM_BINDINGS=$(BINDINGS) \
+	  $(BIN)/python -m pytest -n 0 -m terraform tests/deploy
+
+terraform-schema: $(VENV)/.dev $(BINDINGS)/.complete
+	BASTION_TERRAFORM_BINDINGS=$(BINDINGS) $(BIN)/python -m tests.support.terraform.rewrite_schema
 
 # Which branches of the scheduler and the quota no test of theirs takes; there should be none.
 coverage: $(VENV)/.dev
@@ -76,24 +124,28 @@ exhaustive: $(VENV)/.dev
 
 # Thousands of random histories of crashes, lost replies and lost nodes, and fresh examples for the property tests.
 soak: $(VENV)/.dev
-	BASTION_SIM_SEEDS=3000 BASTION_SIM_HISTORIES=20000 $(BIN)/python -m pytest -n 2 --timeout=1800 tests/sim
+	BASTION_SIM_SEEDS=3000 BASTION_SIM_HISTORIES=20000 BASTION_BENCHMARK_HISTORIES=200 $(BIN)/python -m pytest -n 2 --timeout=1800 tests/sim
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n 2 --timeout=1800 tests/property tests/contract
 
 # 500 jobs on emulated slices with everything going wrong (`make test` runs 25), 200 in an emulated cluster (20), 200
 # slices at once, and the daemon's memory over eight minutes: about half an hour on two cores.
 long: $(VENV)/.dev
-	BASTION_LONG_JOBS=500 BASTION_LONG_CLUSTER_JOBS=200 $(BIN)/python -m pytest -n 0 -s tests/long
+	BASTION_LONG_JOBS=500 BASTION_LONG_CLUSTER_JOBS=200 BASTION_LONG_S3_JOBS=50 $(BIN)/python -m pytest -n 0 -s tests/long
 	BASTION_DEATHS=all BASTION_ATTACK_SECONDS=60 $(BIN)/python -m pytest -n 0 -s tests/e2e/test_daemon_death.py \
 	  tests/e2e/test_memory_attacks.py tests/sim/test_pod_crashes.py
+	BASTION_BENCHMARK_DISASTERS=10 BASTION_BENCHMARK_HISTORIES=200 $(BIN)/python -m pytest -n 0 -s tests/e2e/test_benchmark.py \
+	  tests/sim/test_benchmarks.py
 	BASTION_TROUBLES=all BASTION_PREEMPTIONS=3 $(BIN)/python -m pytest -n 0 -s tests/e2e/test_kubernetes_trouble.py \
 	  tests/e2e/test_kubernetes_training.py tests/e2e/test_several_places.py
 	$(BIN)/python bench/many_slices.py --within=30
 	$(BIN)/python bench/daemon_memory.py --within=5
 
 # Training on a slice of four hosts whose checkpoints are encrypted, killed and resumed; beside it the same without
-# encryption, and what both take. About five minutes on two cores.
+# encryption, and what both take; and the trainings of examples/gpu, killed, stuck and preempted. About eight minutes on
+# two cores.
 acceptance: $(VENV)/.dev
 	$(BIN)/python examples/encrypted/acceptance.py --rounds=$(or $(ROUNDS),1)
+	BASTION_EXAMPLES=1 $(BIN)/python -m pytest -n 0 tests/e2e/test_kubernetes_examples.py tests/e2e/test_gpu_training.py
 
 # The replay against published figures, and the tables of docs/development/measurements.md: about a quarter of an hour on
 # two cores. The trace is not in the repository: TRACE=FILE.csv.gz.
@@ -107,12 +159,73 @@ reference: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python docs/render.py
 
+# The lock files of all that VMs, images and agents install, and docs/reference/licenses.md. Versions stay unless
+# pyproject.toml rules them out; UPGRADE=NAME takes the newest of one package, UPGRADE=all of all.
+lock: $(VENV)/.dev $(UV_VENV)/.$(UV)
+	$(BIN)/python tools/lock.py --uv=$(abspath $(UV_VENV)/bin/uv) --upgrade=$(UPGRADE)
+	$(BIN)/python tools/licenses.py --uv=$(abspath $(UV_VENV)/bin/uv)
+
+# Names the Dockerfile's base image by its digest.
+lock-image: $(VENV)/bin/python
+	$(BIN)/python tools/lock_image.py $(DIGEST)
+
+# Bastion's wheel, in dist/. The same commit gives the same bytes.
+wheel: $(VENV)/bin/python
+	rm -rf build/lib build/bdist.* build/tools dist
+	$(BIN)/python -m pip install $(LOCKED) --target=build/tools --requirement=bastion/requirements/build.lock
+	SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) PYTHONPATH=build/tools $(BIN)/python -m pip wheel --quiet \
+	  --disable-pip-version-check --no-index --no-deps --no-build-isolation --wheel-dir=dist .
+	cd dist && sha256sum *.whl | tee SHA256SUMS
+
+# What is installed with EXTRAS, by name, version and license (CycloneDX), from an environment that the lock files make.
+sbom: wheel $(CYCLONEDX_VENV)/.$(CYCLONEDX)
+	rm -rf $(VENV)/release
+	$(BIN)/python -m venv --without-pip $(VENV)/release
+	$(BIN)/python -m pip install $(LOCKED) --ignore-installed --prefix=$(VENV)/release $(LOCKS)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-index --no-deps --ignore-installed \
+	  --prefix=$(VENV)/release dist/*.whl
+	$(CYCLONEDX_VENV)/bin/cyclonedx-py environment --validate --output-reproducible --mc-type application \
+	  --pyproject pyproject.toml --output-file dist/bastion.cdx.json $(VENV)/release/bin/python
+	cd dist && sha256sum *.whl *.json > SHA256SUMS
+
+# A wheel, its SBOM and the image IMAGE=NAME:TAG with EXTRAS. Fails if a lock file is stale, or the base image has no digest.
+release: lint
+	@test -n "$(IMAGE)" || { echo "make release IMAGE=NAME:TAG: what the image is called" >&2; exit 1; }
+	@test -z "$$(git status --porcelain)" || { echo "make release: there are changes that are not committed" >&2; exit 1; }
+	$(BIN)/python tools/lock_image.py --check
+	$(MAKE) sbom
+	docker build --build-arg=EXTRAS=$(EXTRAS) --tag=$(IMAGE) .
+
 gsutil: $(GSUTIL_VENV)/.$(GSUTIL)
 
 $(GSUTIL_VENV)/.$(GSUTIL): $(VENV)/bin/python
 	rm -rf $(GSUTIL_VENV)
 	$(BIN)/python -m venv $(GSUTIL_VENV)
 	$(GSUTIL_VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'gsutil==$(GSUTIL)'
+	@touch $@
+
+$(UV_VENV)/.$(UV): $(VENV)/bin/python
+	rm -rf $(UV_VENV)
+	$(BIN)/python -m venv $(UV_VENV)
+	$(UV_VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'uv==$(UV)'
+	@touch $@
+
+$(CYCLONEDX_VENV)/.$(CYCLONEDX): $(VENV)/bin/python
+	rm -rf $(CYCLONEDX_VENV)
+	$(BIN)/python -m venv $(CYCLONEDX_VENV)
+	$(CYCLONEDX_VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-bom==$(CYCLONEDX)'
+	@touch $@
+
+$(CHECKOV_VENV)/.$(CHECKOV): $(VENV)/bin/python
+	rm -rf $(CHECKOV_VENV)
+	$(BIN)/python -m venv $(CHECKOV_VENV)
+	$(CHECKOV_VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'checkov==$(CHECKOV)'
+	@touch $@
+
+$(BINDINGS)/.complete: $(VENV)/bin/python tests/deploy/schema/bindings.txt
+	rm -rf $(BINDINGS)
+	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --dest=$(BINDINGS) \
+	  --requirement=tests/deploy/schema/bindings.txt
 	@touch $@
 
 $(VENV)/bin/python:
@@ -128,10 +241,14 @@ $(VENV)/.local: $(VENV)/bin/python pyproject.toml
 
 $(VENV)/.dev: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev,kubernetes,local]'
-	@touch $@ $(VENV)/.kubernetes $(VENV)/.local
+	@touch $@ $(VENV)/.benchmark $(VENV)/.kubernetes $(VENV)/.local
 
 $(VENV)/.kubernetes: $(VENV)/bin/python pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[kubernetes,local]'
+	@touch $@ $(VENV)/.local
+
+$(VENV)/.benchmark: $(VENV)/bin/python pyproject.toml
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[local,plot]'
 	@touch $@ $(VENV)/.local
 
 clean:

@@ -12,6 +12,7 @@ from typing import Protocol
 from bastion.core import limits
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangStatus, Place
+from bastion.core.model.identity import Identity, Inbox
 
 __all__ = [
     "CapacityModel",
@@ -20,12 +21,15 @@ __all__ = [
     "GangRef",
     "GangRequest",
     "GangStatus",
+    "InboxProof",
+    "InboxRights",
     "Kms",
     "ObjectMeta",
     "ObjectMetadata",
     "ObjectStore",
     "Place",
     "Provisioner",
+    "SecretSource",
     "StoredObject",
     "WrappedKey",
 ]
@@ -76,7 +80,9 @@ class ObjectStore(Protocol):
       it may still land). Without a reply, an adapter first reads back: its own write id means that it landed; a
       replaced expected generation means that it did not. Otherwise the caller reads the object again; the same call can
       never land twice.
-    * Generations of a key strictly increase, also over deletion and re-creation.
+    * Generations of a key differ, also over deletion and re-creation; nothing may rely on their order. On S3 the same
+      bytes within one second have the same generation, and a write that names a generation also succeeds if the object
+      became those bytes again since (ADR 50).
     * Reads are strongly consistent with finished writes.
     * Listings are in ascending order of the keys' UTF-8 bytes. They may miss an object that is being written, so
       absence in one listing proves nothing.
@@ -94,6 +100,13 @@ class ObjectStore(Protocol):
         Raises:
             NotFound: No such object.
             ObjectTooLarge: More than `max_bytes` bytes follow `start`; they were not read.
+        """
+        ...
+
+    def get_range(self, key: str, *, start: int, size: int) -> StoredObject:
+        """Return at most `size` bytes of the object from offset `start`; otherwise like `get`.
+
+        Raises NotFound.
         """
         ...
 
@@ -119,7 +132,8 @@ class ObjectStore(Protocol):
     def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
         """Append bytes if the generation is `generation` (0: creates the object), at a cost proportional to `data`.
 
-        A crash may leave a torn tail, never a lost head. Raises PreconditionFailed if it has another generation.
+        On S3 an object below 5 MiB is written anew, at the cost of the whole. A crash may leave a torn tail, never a
+        lost head. Raises PreconditionFailed if it has another generation.
         """
         ...
 
@@ -196,6 +210,78 @@ class Kms(Protocol):
 
     def primary(self, key: str) -> str:
         """The version that `wrap` uses now."""
+        ...
+
+
+class SecretSource(Protocol):
+    """Where a host finds the values of secrets.
+
+    Contract (the suite is `tests/contract/test_secret_source.py`):
+
+    * `read` returns the value as it is now, at most `limits.SECRET_MAX_BYTES` long, without a NUL, and not empty.
+    * It raises `SecretUnreadable` where there is no such value, with what to do. No error contains a value.
+    * It raises `SecretUnavailable` where a service may answer later; the caller repeats the call.
+    * A call does not wait for people: a named pipe is no secret. It ends within half a minute, and changes nothing.
+    """
+
+    def read(self, where: str) -> str:
+        """Return the value; `where` is what follows the scheme in a job's reference."""
+        ...
+
+
+class InboxProof(Protocol):
+    """What proves that an object in an inbox is its user's (mode `inbox`).
+
+    Contract (the suite is `tests/contract/test_inbox.py`): what another user could put into `inbox/<user>/`, or change
+    there, has a problem, or his write is refused by the bucket.
+    """
+
+    def problem(self, user: str, inbox: Inbox, meta: ObjectMeta) -> str:
+        """Say why the object may not be that user's, and what to do; empty if it is his."""
+        ...
+
+    def prepare(self, found: Identity) -> str:
+        """Make what users need to write to their inboxes; return a problem. Called when the identities change."""
+        ...
+
+
+class InboxRights(Protocol):
+    """What lets a user write to his inbox, for the commands of an administrator.
+
+    Attributes:
+        automatic: Whether `grant` and `revoke` do what is to be done; else somebody does by hand what the lines say.
+    """
+
+    @property
+    def automatic(self) -> bool: ...
+
+    def refusal(self, inbox: Inbox) -> str:
+        """Say why this kind of bucket cannot have that inbox, and what to do; empty if it can."""
+        ...
+
+    def granting(self, user: str, inbox: Inbox) -> list[str]:
+        """The lines of a shell that do what `grant` does, or a document and such a line; needs no rights."""
+        ...
+
+    def revoking(self, user: str, inbox: Inbox) -> list[str]: ...
+
+    def check(self, user: str, inbox: Inbox) -> None:
+        """Raise what `grant` would raise, as far as that is known before."""
+        ...
+
+    def grant(self, user: str, inbox: Inbox) -> None:
+        """Let him write there, and nobody else; harmless if he may already.
+
+        Raises Refused if somebody else may, and StoreError.
+        """
+        ...
+
+    def revoke(self, user: str) -> None:
+        """Let nobody write there. What is there stays, because jobs may come from it."""
+        ...
+
+    def findings(self, users: Mapping[str, Inbox]) -> dict[str, list[str]]:
+        """What is wrong with the rights of each, also of inboxes that are not among `users`. Raises StoreError."""
         ...
 
 

@@ -13,7 +13,7 @@ import ctypes
 import os
 import signal
 import time
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,6 +27,14 @@ _PR_SET_CHILD_SUBREAPER = 36
 _PR_GET_CHILD_SUBREAPER = 37
 
 
+def _pids() -> list[int]:
+    """All processes; none if they cannot be listed."""
+    try:
+        return [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
+    except OSError:
+        return []
+
+
 def _stat_fields(pid: int) -> list[str] | None:
     """Fields of /proc/<pid>/stat after the command name, which may hold spaces and brackets."""
     try:
@@ -36,10 +44,18 @@ def _stat_fields(pid: int) -> list[str] | None:
     return text.rpartition(")")[2].split()
 
 
+def _has_ended(fields: list[str]) -> bool:
+    """Whether these are the fields of a process without a live thread.
+
+    One whose main thread has ended shows as a zombie, too, and runs on with the others.
+    """
+    return fields[0] == "X" or (fields[0] == "Z" and int(fields[17]) <= 1)
+
+
 def start_time(pid: int) -> int | None:
     """Kernel start time of a live process in clock ticks since boot; None if gone or a zombie."""
     fields = _stat_fields(pid)
-    if fields is None or fields[0] in "ZX":
+    if fields is None or _has_ended(fields):
         return None
     return int(fields[19])
 
@@ -102,36 +118,66 @@ def marked(name: str, value: str) -> list[ProcessId]:
     wanted = f"{name}={value}".encode()
     found = []
     me = os.getpid()
-    try:
-        pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
-    except OSError:
-        return []
-    for pid in pids:
+    for pid in _pids():
         if pid == me:
             continue
         identity = ProcessId.of(pid)
         if identity is None:
             continue
-        try:
-            environment = (_PROC / str(pid) / "environ").read_bytes()
-        except OSError:
-            continue
-        if wanted in environment.split(b"\0"):
+        if wanted in _environment(pid).split(b"\0"):
             found.append(identity)
     return found
+
+
+def _environment(pid: int) -> bytes:
+    """The variables that a process started with; empty if they cannot be read."""
+    folder = _PROC / str(pid)
+    try:
+        return (folder / "environ").read_bytes()
+    except ProcessLookupError:
+        pass  # its main thread has ended: another one tells
+    except OSError:
+        return b""
+    with contextlib.suppress(OSError):
+        for thread in (folder / "task").iterdir():
+            with contextlib.suppress(OSError):
+                return (thread / "environ").read_bytes()
+    return b""
+
+
+def of_user(uid: int) -> list[ProcessId]:
+    """All other live processes that run as that user, by any of the ids that the kernel keeps for it.
+
+    From `status`, which everybody may read: /proc/<pid> itself belongs to root if the process is not dumpable.
+    """
+    found = []
+    me = os.getpid()
+    for pid in _pids():
+        if pid == me or uid not in _user_ids(pid):
+            continue
+        identity = ProcessId.of(pid)
+        if identity is not None:
+            found.append(identity)
+    return found
+
+
+def _user_ids(pid: int) -> set[int]:
+    """The real, effective and saved user id of a process; not that of its file access, which an agent changes."""
+    try:
+        text = (_PROC / str(pid) / "status").read_text("utf-8", "replace")
+    except OSError:
+        return set()
+    line = next((line for line in text.splitlines() if line.startswith("Uid:")), "Uid:")
+    return set(map(int, line.split()[1:4]))
 
 
 def in_group(pgid: int) -> list[ProcessId]:
     """All other live processes of that process group."""
     found = []
     me = os.getpid()
-    try:
-        pids = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
-    except OSError:
-        return []
-    for pid in pids:
+    for pid in _pids():
         fields = _stat_fields(pid)
-        if pid != me and fields is not None and fields[0] not in "ZX" and int(fields[2]) == pgid:
+        if pid != me and fields is not None and not _has_ended(fields) and int(fields[2]) == pgid:
             found.append(ProcessId(pid, int(fields[19])))
     return found
 
@@ -139,11 +185,7 @@ def in_group(pgid: int) -> list[ProcessId]:
 def descendants(pids: Collection[int]) -> list[ProcessId]:
     """All other live processes that `pids` started, directly or through live ones."""
     children: dict[int, list[int]] = {}
-    try:
-        running = [int(entry.name) for entry in _PROC.iterdir() if entry.name.isdigit()]
-    except OSError:
-        return []
-    for pid in running:
+    for pid in _pids():
         fields = _stat_fields(pid)
         if fields is not None:
             children.setdefault(int(fields[1]), []).append(pid)
@@ -190,8 +232,17 @@ def end_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def end_marked(name: str, value: str, *, grace_seconds: float, poll_seconds: float = 0.05) -> bool:
+def end_marked(
+    name: str,
+    value: str,
+    *,
+    grace_seconds: float,
+    poll_seconds: float = 0.05,
+    also: Callable[[], Collection[ProcessId]] = list,
+) -> bool:
     """End every marked process and its descendants: SIGTERM, grace period, SIGKILL until none is left.
+
+    `also`: finds more processes to end, such as those of a user.
 
     SIGTERM goes once to the processes alive at the beginning; what they start in response (a last save, a last upload)
     has the same grace period. Returns False if some survive SIGKILL for five seconds.
@@ -201,7 +252,7 @@ def end_marked(name: str, value: str, *, grace_seconds: float, poll_seconds: flo
     found: set[ProcessId] = set()
     while True:
         # Kept, because an unmarked descendant cannot be found once its parent is gone.
-        found = {process for process in found if process.alive} | _with_descendants(name, value)
+        found = {process for process in found if process.alive} | _with_descendants(name, value) | set(also())
         alive = sorted(found, key=lambda process: process.pid)
         if not alive:
             return True

@@ -1,7 +1,8 @@
-"""Measure how a new daemon reads a bucket full of specs: `python bench/cold_load.py [--jobs=10000]`.
+"""Measure how a new daemon reads a bucket full of specs: `python bench/cold_load.py [--jobs=10000] [--s3]`.
 
-Uses the local storage endpoint over loopback. The baseline is google-cloud-storage fetching the same objects with 32
-threads; a second one is our own store. Then the daemon accepts all jobs and dies, and another one starts.
+Uses the local storage endpoint over loopback, or with `--s3` an S3 server (SeaweedFS). The baseline is
+google-cloud-storage or boto3 fetching the same objects with 32 threads; a second one is our own store. Then the daemon
+accepts all jobs and dies, and another one starts.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import boto3
+from botocore.config import Config
 from endpoint import BUCKET, endpoint
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import storage
@@ -26,7 +29,6 @@ from bastion.testing.counting_store import CountingStore
 from bastion.wiring.roots import open_root
 
 THREADS = 32
-ROOT = f"gs://{BUCKET}/{BASTION}"
 # Accepting ten thousand jobs takes longer than the lease's TTL, and continues in the next tick.
 LEASE_TTL_SECONDS = 3600.0
 
@@ -37,9 +39,9 @@ def seconds(what: Callable[[], object]) -> float:
     return time.perf_counter() - began
 
 
-def submit(count: int) -> list[str]:
+def submit(root: str, count: int) -> list[str]:
     """Write that many specs; return their keys."""
-    store = open_root(ROOT)
+    store = open_root(root)
     store.put(keys.PROJECT_QUOTAS, QUOTA + LONG_QUEUES, generation=0)
 
     def write(number: int) -> str:
@@ -67,8 +69,15 @@ def plain_library(names: list[str], url: str) -> None:
         list(threads.map(lambda name: bucket.blob(f"{BASTION}/{name}").download_as_bytes(), names))
 
 
-def our_store(names: list[str]) -> None:
-    store = open_root(ROOT)
+def plain_boto3(names: list[str], _url: str) -> None:
+    """Fetch each object with `get_object`, with boto3's own retries."""
+    client = boto3.client("s3", config=Config(max_pool_connections=THREADS))
+    with ThreadPoolExecutor(THREADS) as threads:
+        list(threads.map(lambda name: client.get_object(Bucket=BUCKET, Key=f"{BASTION}/{name}")["Body"].read(), names))
+
+
+def our_store(root: str, names: list[str]) -> None:
+    store = open_root(root)
     with ThreadPoolExecutor(THREADS) as threads:
         list(threads.map(store.get, names))
 
@@ -89,15 +98,19 @@ def report(what: str, taken: float, baseline: float, counting: CountingStore) ->
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--jobs", type=int, default=10_000)
-    jobs = parser.parse_args().jobs
-    with endpoint() as served:
-        names = submit(jobs)
-        baseline = seconds(lambda: plain_library(names, served.url))
+    parser.add_argument("--s3", action="store_true")
+    given = parser.parse_args()
+    jobs = given.jobs
+    root = f"{'s3' if given.s3 else 'gs'}://{BUCKET}/{BASTION}"
+    library = plain_boto3 if given.s3 else plain_library
+    with endpoint(s3=given.s3) as served:
+        names = submit(root, jobs)
+        baseline = seconds(lambda: library(names, served.url))
         print(f"{jobs} specs with the plain library and {THREADS} threads: {baseline:.1f} s")
-        own = seconds(lambda: our_store(names))
+        own = seconds(lambda: our_store(root, names))
         print(f"the same with our store: {own:.1f} s, {own / baseline:.2f} x the library")
         cluster = Cluster(quota=None, lease_ttl_seconds=LEASE_TTL_SECONDS)
-        counting = CountingStore(open_root(ROOT))
+        counting = CountingStore(open_root(root))
         daemon = cluster.new_daemon(counting)
         report("cold load", seconds(lambda: load(daemon)), baseline, counting)
         report("first tick, which accepts them", seconds(daemon.tick), baseline, counting)

@@ -1,4 +1,4 @@
-"""The local storage endpoint in its own process, for the benches on `gs://`."""
+"""The local storage endpoint, or an S3 server, in its own process, for the benches on `gs://` and `s3://`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bastion.emulators.gcs.address import locate
+
+# For `tests.support`.
+sys.path.insert(0, str(Path(__file__).parents[1]))
 
 BUCKET = "bench"
 
@@ -28,8 +31,12 @@ class Endpoint:
 
 
 @contextlib.contextmanager
-def endpoint() -> Iterator[Endpoint]:
+def endpoint(*, s3: bool = False) -> Iterator[Endpoint]:
     """Serve an empty bucket `BUCKET`, and point this process and its children at it."""
+    if s3:
+        with _s3_server() as served:
+            yield served
+        return
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "bastion.emulators.gcs", f"--dir={folder}", f"--bucket={BUCKET}"]
         with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
@@ -44,3 +51,18 @@ def endpoint() -> Iterator[Endpoint]:
                 os.environ.pop("STORAGE_EMULATOR_HOST", None)
                 process.terminate()
                 process.stdout.close()
+
+
+@contextlib.contextmanager
+def _s3_server() -> Iterator[Endpoint]:
+    from tests.support.s3_server import S3Process
+
+    with tempfile.TemporaryDirectory() as folder:
+        process = S3Process(Path(folder))
+        try:
+            process.start()
+            process.server.client().create_bucket(Bucket=BUCKET)
+            os.environ.update(process.server.env)
+            yield Endpoint(process.server.url, process.pid)
+        finally:
+            process.kill()

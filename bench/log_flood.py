@@ -27,6 +27,7 @@ from bastion.adapters.folder.store import DirectoryStore
 from bastion.adapters.system_clock import SystemClock
 from bastion.agent.identity import HostIdentity
 from bastion.agent.logs.host_log import HostLog
+from bastion.agent.results.mllog_tap import MllogTap
 from bastion.core.bucket import keys
 from bastion.core.bucket.protocol import AgentArguments
 from bastion.testing.faulty_store import FaultyStore
@@ -110,7 +111,7 @@ def flood(rate: float, seconds: float, width: int, *, stalled: bool) -> None:
         writer = child(rate, seconds, width, stdout=out_end)
         os.close(out_end)
         os.close(err_end)
-        pump = log.pump({"stdout": out, "stderr": err})
+        pump = log.pump({"stdout": out, "stderr": err}, tap=MllogTap(Path(folder) / "mllog").look)
         most_spooled = most_resident = 0.0
         while not pump.done:
             time.sleep(0.05)

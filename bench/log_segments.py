@@ -1,9 +1,9 @@
-"""Measure log segments per second from many hosts: `python bench/log_segments.py [--writers=100] [--seconds=10]`.
+"""Measure log segments per second from many hosts: `bench/log_segments.py [--writers=100] [--seconds=10] [--s3]`.
 
 Each writer is a thread with the agent's `SegmentStore` for a host of its own job, and writes as fast as it can. A few
 processes share the threads. They write over loopback to the local storage endpoint. At the end a listing must show
 every segment of every writer, with its size. The baseline does the same with bare HTTP requests (`http.client`, one
-connection per writer).
+connection per writer); with `--s3`, on an S3 server (SeaweedFS), with boto3's `put_object`.
 """
 
 from __future__ import annotations
@@ -15,15 +15,18 @@ import os
 import threading
 import time
 from collections.abc import Callable
+from typing import Any
 from urllib.parse import quote, urlsplit
 
+import boto3
+from botocore.config import Config
 from endpoint import BUCKET, endpoint
 
 from bastion.agent.logs.segments import SegmentStore
 from bastion.core.bucket import keys
 from bastion.wiring.roots import open_root
 
-ROOT = f"gs://{BUCKET}/bench-bastion"
+ROOT = "bench-bastion"
 RUN = "aaaaaaaaaa-1"
 LINES = 20
 
@@ -39,7 +42,15 @@ def text(writer: int, number: int) -> bytes:
 
 
 def stack(_url: str, writer: int) -> Callable[[bytes, int], None]:
-    segments = SegmentStore(open_root(ROOT), job=job_of(writer), run=RUN, host=0)
+    return _segments("gs", writer)
+
+
+def stack_on_s3(_url: str, writer: int) -> Callable[[bytes, int], None]:
+    return _segments("s3", writer)
+
+
+def _segments(scheme: str, writer: int) -> Callable[[bytes, int], None]:
+    segments = SegmentStore(open_root(f"{scheme}://{BUCKET}/{ROOT}"), job=job_of(writer), run=RUN, host=0)
     return lambda data, _number: segments.write(data)
 
 
@@ -57,7 +68,20 @@ def bare(url: str, writer: int) -> Callable[[bytes, int], None]:
     return write
 
 
-KINDS = {"the worker's own stack": stack, "bare HTTP": bare}
+def plain_boto3(_url: str, writer: int) -> Callable[[bytes, int], None]:
+    client = _clients.setdefault("one", boto3.client("s3", config=Config(max_pool_connections=64)))
+
+    def write(data: bytes, number: int) -> None:
+        key = f"bench-bastion/{keys.log_segment(job_of(writer), RUN, 0, number)}"
+        client.put_object(Bucket=BUCKET, Key=key, Body=data, IfNoneMatch="*")
+
+    return write
+
+
+_clients: dict[str, Any] = {}
+GS_KINDS = ("the worker's own stack", "bare HTTP")
+S3_KINDS = ("the worker's own stack on S3", "boto3")
+KINDS = dict(zip((*GS_KINDS, *S3_KINDS), (stack, bare, stack_on_s3, plain_boto3), strict=True))
 
 
 def work(kind: str, url: str, writers: list[int], seconds: float, start, results, cpu) -> None:  # type: ignore[no-untyped-def]
@@ -91,7 +115,7 @@ def measure(kind: str, writers: int, processes: int, seconds: float) -> float:
     Raises:
         AssertionError: A segment is missing.
     """
-    with endpoint() as served:
+    with endpoint(s3=kind in S3_KINDS) as served:
         spawning = multiprocessing.get_context("spawn")
         start, results, cpu = spawning.Barrier(processes + 1), spawning.Queue(), spawning.Queue()
         shares = [list(range(writers))[n::processes] for n in range(processes)]
@@ -108,7 +132,7 @@ def measure(kind: str, writers: int, processes: int, seconds: float) -> float:
         writers_used = sum(cpu.get() for _ in workers)
         for worker in workers:
             worker.join()
-        store = open_root(ROOT)
+        store = open_root(f"{'s3' if kind in S3_KINDS else 'gs'}://{BUCKET}/{ROOT}")
         for writer, count in written.items():
             folder = keys.log_segments(job_of(writer), RUN, 0)
             found = [(meta.key, meta.size) for meta in store.list(folder)]
@@ -132,9 +156,11 @@ def main() -> None:
     parser.add_argument("--writers", type=int, default=100)
     parser.add_argument("--processes", type=int, default=4)
     parser.add_argument("--seconds", type=float, default=10.0)
+    parser.add_argument("--s3", action="store_true")
     given = parser.parse_args()
-    rates = [measure(kind, given.writers, given.processes, given.seconds) for kind in KINDS]
-    print(f"the stack reaches {rates[0] / rates[1]:.2f} of what bare HTTP does")
+    kinds = S3_KINDS if given.s3 else GS_KINDS
+    rates = [measure(kind, given.writers, given.processes, given.seconds) for kind in kinds]
+    print(f"the stack reaches {rates[0] / rates[1]:.2f} of what {kinds[1]} does")
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from bastion.core.bucket import keys
 from bastion.core.model import job_spec
 from bastion.core.model.job_spec import JobOptions
 from bastion.emulators.tpu.address import locate
-from bastion.wiring.local import LocalHome
+from bastion.wiring.local_home import LocalHome
 from bastion.wiring.roots import open_root
 
 USER = "bench"

@@ -5,20 +5,27 @@
 # The VM's metadata say what to install. Each value is checked before use, and none is run as code:
 #
 #   bastion-root            gs://BUCKET/NAME-bastion
-#   bastion-package         gs://BUCKET/PATH/NAME.whl, or git+https://HOST/PATH@COMMIT with all 40 digits of the commit
+#   bastion-package         gs://BUCKET/PATH/NAME.whl, or git+https://HOST/PATH@COMMIT with all 40 digits of the commit.
+#                           All else that is installed is named in its lock files, by SHA-256.
 #   bastion-package-sha256  of the wheel; needed for gs://
 #   bastion-quota-root      optional: gs://PRIVATE-BUCKET/NAME-bastion
 #   bastion-slices          optional: cloud, to create TPU slices as ROOT/config/daemon.toml says; else none
+#   bastion-extras          optional: kubernetes, to create slices in clusters
+#   bastion-kubeconfig      optional: the text of /etc/bastion/kubeconfig
 #   bastion-unit            the text of bastion.service
+#   bastion-firewall        the text of close-metadata.sh
 #
 # It creates:
 #
 #   /opt/bastion/releases/ID/   a virtual environment; ID is the wheel's SHA-256 or the commit
 #   /opt/bastion/current        a link to one of them. Programs use the path of their release, so jobs that run while the
 #                               link moves keep the code that they started with.
+#   /opt/bastion/close-metadata closes the metadata server for jobs
 #   /etc/bastion/daemon.env     the daemon's settings
+#   /etc/bastion/kubeconfig     how the daemon reaches a cluster
 #   /etc/systemd/system/bastion.service
 #   /var/lib/bastion            home of the user bastion; no other VM needs anything in it
+#   the users bastion and bastion-job-00 to bastion-job-47: each job without a slice runs as one of its own
 #
 # With --prefix=DIR, anyone can run it: it creates everything below DIR, and changes no package, user or service of this
 # machine. GCE_METADATA_HOST and STORAGE_EMULATOR_HOST name servers to use instead of Google's.
@@ -65,6 +72,8 @@ read_settings() {
     check bastion-quota-root "$quota_root" "$place/[A-Za-z0-9._-]+-bastion" gs://BUCKET/NAME-bastion
   slices="$(attribute bastion-slices)"
   [[ -z "$slices" ]] || check bastion-slices "$slices" 'cloud|none' 'cloud or none'
+  extras="$(attribute bastion-extras)"
+  [[ -z "$extras" ]] || check bastion-extras "$extras" kubernetes kubernetes
   package="$(attribute bastion-package)"
   sha256="$(attribute bastion-package-sha256)"
   case "$package" in
@@ -79,8 +88,13 @@ read_settings() {
       release="${package##*@}"
       ;;
   esac
+  release+="${extras:+-$extras}"
+  attribute bastion-kubeconfig >"$scratch/kubeconfig"
   attribute bastion-unit >"$scratch/unit"
   grep --quiet '^ExecStart=' "$scratch/unit" || fail "the attribute bastion-unit must hold the text of bastion.service"
+  attribute bastion-firewall >"$scratch/firewall"
+  grep --quiet '^#!/bin/bash' "$scratch/firewall" ||
+    fail "the attribute bastion-firewall must hold the text of close-metadata.sh"
 }
 
 # install_packages: install what Debian's image may lack.
@@ -90,15 +104,19 @@ install_packages() {
   if [[ "$package" == git+* ]] && ! command -v git >/dev/null; then
     missing+=(git)
   fi
+  if ! command -v nft >/dev/null && ! command -v iptables >/dev/null; then
+    missing+=(nftables)
+  fi
   ((${#missing[@]} == 0)) && return
   say "installing ${missing[*]}"
   apt-get update --quiet --quiet
   DEBIAN_FRONTEND=noninteractive apt-get install --quiet --quiet --yes --no-install-recommends "${missing[@]}"
 }
 
-create_user() {
+create_users() {
   id --user bastion >/dev/null 2>&1 ||
     useradd --system --user-group --home-dir /var/lib/bastion --shell /usr/sbin/nologin bastion
+  printf 'u bastion-job-%02d - "A job of the bastion" / /usr/sbin/nologin\n' {0..47} | systemd-sysusers -
 }
 
 # download URL FILE: download an object of Cloud Storage with the VM's own identity.
@@ -117,23 +135,54 @@ download() {
     fail "$1 cannot be read; the VM's service account needs storage.objects.get on it"
 }
 
+# pip VENV ARGUMENT...: pip of a virtual environment. `locked` lets it install only wheels whose hashes it is given.
+pip() { "$1/bin/python" -m pip --quiet --disable-pip-version-check "${@:2}"; }
+locked=(install --require-hashes --only-binary=:all:)
+
+# fetch: bring what bastion-package names to `wheel`, or its sources to `sources`; `locks` is the folder of its lock files.
+fetch() {
+  if [[ "$package" == gs://* ]]; then
+    wheel="$scratch/${package##*/}"
+    download "$package" "$wheel"
+    printf '%s  %s\n' "$sha256" "$wheel" | sha256sum --check --quiet --strict ||
+      fail "$package is not the file with the SHA-256 $sha256"
+    python3 -m zipfile --extract "$wheel" "$scratch/wheel"
+    locks="$scratch/wheel/bastion/requirements"
+  else
+    sources="$scratch/sources"
+    local url="${package#git+}"
+    git clone --quiet --no-checkout -- "${url%@*}" "$sources" || fail "${url%@*} cannot be cloned"
+    git -C "$sources" checkout --quiet --detach "${url##*@}" || fail "${url%@*} has no commit ${url##*@}"
+    locks="$sources/bastion/requirements"
+  fi
+}
+
+# build_wheel VENV: build `wheel` from `sources`.
+build_wheel() {
+  pip "$1" "${locked[@]}" --target="$scratch/tools" --requirement="$locks/build.lock" ||
+    fail "what builds $package cannot be installed, or is not what its lock file names"
+  PYTHONPATH="$scratch/tools" pip "$1" wheel --no-index --no-deps --no-build-isolation --wheel-dir="$scratch/built" \
+    "$sources"
+  wheel="$(echo "$scratch"/built/*.whl)"
+}
+
 # install_release: create a virtual environment, complete or not at all.
 install_release() {
-  local folder="$prefix/opt/bastion/releases/$release" requirement
+  local folder="$prefix/opt/bastion/releases/$release" wheel="" sources="" locks name requirements=()
   if [[ ! -e "$folder/.complete" ]]; then
     say "installing $package"
-    if [[ "$package" == gs://* ]]; then
-      requirement="$scratch/${package##*/}"
-      download "$package" "$requirement"
-      printf '%s  %s\n' "$sha256" "$requirement" | sha256sum --check --quiet --strict ||
-        fail "$package is not the file with the SHA-256 $sha256"
-    else
-      requirement="bastion @ $package"
-    fi
+    fetch
+    for name in base $extras; do
+      [[ -e "$locks/$name.lock" ]] || fail "$package has no lock file for $name; build it from a newer commit"
+      requirements+=("--requirement=$locks/$name.lock")
+    done
     rm -rf -- "$folder"
     mkdir -p -- "${folder%/*}"
     python3 -m venv "$folder"
-    "$folder/bin/python" -m pip install --quiet --disable-pip-version-check "$requirement"
+    [[ -n "$wheel" ]] || build_wheel "$folder"
+    pip "$folder" "${locked[@]}" "${requirements[@]}" ||
+      fail "the packages of $package cannot be installed, or are not those of its lock files"
+    pip "$folder" install --no-index --no-deps "$wheel"
     "$folder/bin/bastion" daemon agent-wheels --python=3.10 ||
       say "there are no wheels for Python 3.10, so slices cannot be used; run $folder/bin/bastion daemon agent-wheels"
     touch "$folder/.complete"
@@ -145,11 +194,13 @@ install_release() {
   fi
 }
 
-# put FILE: install stdin as the file if it differs.
+# put FILE [INSTALL'S OPTIONS]: install stdin as the file if it differs.
 put() {
+  local file="$1"
+  shift
   cat >"$scratch/new"
-  cmp --silent "$scratch/new" "$1" && return
-  install -D --mode=0644 "$scratch/new" "$1"
+  cmp --silent "$scratch/new" "$file" && return
+  install -D --mode=0644 "$@" "$scratch/new" "$file"
   changed=true
 }
 
@@ -158,6 +209,12 @@ configure() {
     printf 'BASTION_ROOT=%s\n' "$root"
     printf 'BASTION_DAEMON_FLAGS=%s\n' "${quota_root:+--quota_root=$quota_root}${slices:+ --slices=$slices}"
   } | put "$prefix/etc/bastion/daemon.env"
+  # The daemon's, not its jobs'.
+  local owner=()
+  [[ -n "$prefix" ]] || owner=(--owner=bastion)
+  [[ ! -s "$scratch/kubeconfig" ]] ||
+    put "$prefix/etc/bastion/kubeconfig" --mode=0400 "${owner[@]}" <"$scratch/kubeconfig"
+  put "$prefix/opt/bastion/close-metadata" --mode=0755 <"$scratch/firewall"
   put "$prefix/etc/systemd/system/bastion.service" <"$scratch/unit"
 }
 
@@ -181,7 +238,7 @@ main() {
   trap 'rm -rf -- "$scratch"' EXIT
   read_settings
   [[ -n "$prefix" ]] || install_packages
-  [[ -n "$prefix" ]] || create_user
+  [[ -n "$prefix" ]] || create_users
   install_release
   configure
   [[ -n "$prefix" ]] || start_service

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from quota.rules import DEFAULT_USER_WEIGHT, ProjectRules
 
 # A rule's value; None: no limit.
-RuleValue = bool | float | None
+RuleValue = bool | float | tuple[str, ...] | None
 
 _DURATIONS = {
     "half_life_hours": ("half-life of past usage", "h"),
@@ -31,6 +31,10 @@ def rule_values(rules: ProjectRules) -> dict[str, RuleValue]:
         "hold": rules.hold,
         "max_queued_jobs": rules.max_queued_jobs,
         "max_queued_jobs_per_user": rules.max_queued_jobs_per_user,
+        "highest_priority": rules.highest_priority,
+        "instance_types": rules.instance_types,
+        "allow_bastion_jobs": rules.allow_bastion_jobs,
+        "allow_root": rules.allow_root,
         **{f"borrowing_limit.{resource}": units for resource, units in sorted(rules.borrowing_limit.items())},
         **{f"lending_limit.{resource}": units for resource, units in sorted(rules.lending_limit.items())},
         **{f"user_weights.{user}": weight for user, weight in sorted(rules.user_weights.items())},
@@ -52,6 +56,10 @@ def rule_label(key: str) -> str:
         "hold": "on hold:",
         "max_queued_jobs": "queued jobs:",
         "max_queued_jobs_per_user": "queued jobs per user:",
+        "highest_priority": "highest priority:",
+        "instance_types": "instance types:",
+        "allow_bastion_jobs": "jobs on the bastion's host:",
+        "allow_root": "jobs as root:",
         "borrowing_limit": f"borrows {which}:",
         "lending_limit": f"lends {which}:",
         "user_weights": f"weight of user {which}:",
@@ -63,11 +71,16 @@ def format_value(key: str, value: RuleValue) -> str:
     """The value as text, to follow the label."""
     if isinstance(value, bool):
         return "yes" if value else "no"
+    if isinstance(value, tuple):
+        return ", ".join(value) or "none"
+    if key == "highest_priority" and value is not None:
+        return f"{value:g}"
     rule = key.partition(".")[0]
     if key == "keep_idle_seconds" and value is None:
         return "as long as a restart takes"
     if value is None:
-        return "all idle units" if rule == "borrowing_limit" else "all" if rule == "lending_limit" else "unlimited"
+        names = {"borrowing_limit": "all idle units", "lending_limit": "all", "instance_types": "all"}
+        return names.get(rule, "unlimited")
     if rule == "user_weights":
         return f"{value:g}"
     if key in _DURATIONS:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
+from quota.admins import Admins
 from quota.describe_rules import RuleValue, format_value, rule_label, rule_value, rule_values
 from quota.policy import Policy
 from quota.rules import ProjectRules
@@ -69,6 +70,15 @@ class ProjectChange:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class AdminChange:
+    """What changes for the admins of a project, or of the bastion (`project` is empty)."""
+
+    project: str
+    added: tuple[str, ...]
+    removed: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
     """From one policy to another; everything sorted.
 
@@ -81,9 +91,10 @@ class Difference:
     totals: tuple[AmountChange, ...]
     projects: tuple[ProjectChange, ...]
     rules: tuple[RuleChange, ...] = ()
+    admins: tuple[AdminChange, ...] = ()
 
     def __bool__(self) -> bool:
-        return bool(self.types_added or self.types_removed or self.tiers or self.projects or self.rules)
+        return bool(self.types_added or self.types_removed or self.tiers or self.projects or self.rules or self.admins)
 
 
 def difference(before: Policy, after: Policy) -> Difference:
@@ -107,7 +118,16 @@ def difference(before: Policy, after: Policy) -> Difference:
         totals=_changes((resource, before.total(resource), after.total(resource)) for resource in resource_types),
         projects=tuple(project for project in projects if project is not None),
         rules=rules,
+        admins=tuple(_admin_changes(before.admins, after.admins)),
     )
+
+
+def _admin_changes(before: Admins, after: Admins) -> Iterator[AdminChange]:
+    for project in ("", *sorted({*before.projects, *after.projects})):
+        one = set(before.projects.get(project, ()) if project else before.bastion)
+        other = set(after.projects.get(project, ()) if project else after.bastion)
+        if one != other:
+            yield AdminChange(project=project, added=tuple(sorted(other - one)), removed=tuple(sorted(one - other)))
 
 
 def _rule_changes(before: ProjectRules, after: ProjectRules) -> tuple[RuleChange, ...]:
@@ -175,6 +195,14 @@ def describe(found: Difference, *, projects_shown: int = PROJECTS_SHOWN) -> Iter
     if found.rules:
         yield "Default project rules"
         yield from _rule_lines(found.rules, "  ")
+    if found.admins:
+        yield "Admins"
+        for each in found.admins:
+            whose = f"project {each.project}" if each.project else "the bastion"
+            if each.removed:
+                yield f"  of {whose} removed: {_some(each.removed)}"
+            if each.added:
+                yield f"  of {whose} added: {_some(each.added)}"
     if found.projects:
         yield "Projects and entitlements"
         # Projects that lose something must not be cut off.

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from fractions import Fraction
 from types import MappingProxyType
 
+from quota.admins import NO_ADMINS, Admins
 from quota.members import Members
 from quota.rules import DEFAULT_RULES, ProjectRules
 
@@ -50,6 +51,7 @@ class Policy:
         warnings: Likely mistakes that still have a meaning.
         default_rules: For projects without rules of their own.
         project_rules: The complete rules of projects that have their own.
+        admins: Who may cancel and hold the jobs of others.
     """
 
     tiers: tuple[Mapping[str, int], ...]
@@ -58,9 +60,11 @@ class Policy:
     warnings: tuple[Problem, ...] = ()
     default_rules: ProjectRules = DEFAULT_RULES
     project_rules: Mapping[str, ProjectRules] = field(default_factory=dict)
+    admins: Admins = NO_ADMINS
     projects: tuple[str, ...] = field(init=False)
     resource_types: tuple[str, ...] = field(init=False)
     _totals: Mapping[str, int] = field(init=False, repr=False, compare=False)
+    _shares: Mapping[str, Mapping[str, Fraction]] = field(init=False, repr=False, compare=False)
     _entitlements: Mapping[str, Mapping[str, int]] = field(init=False, repr=False, compare=False)
     _withheld: Mapping[str, int] = field(init=False, repr=False, compare=False)
     _is_member: Callable[[str, str], bool] = field(init=False, repr=False, compare=False)
@@ -71,14 +75,18 @@ class Policy:
         for tier in self.tiers:
             for resource, amount in tier.items():
                 totals[resource] = totals.get(resource, 0) + amount
-        entitlements: dict[str, dict[str, int]] = {project: {} for project in self.weights}
-        for resource, total in totals.items():
+        shares: dict[str, dict[str, Fraction]] = {project: {} for project in self.weights}
+        for resource in totals:
             parts = {
                 project: _exact(weights[resource]) for project, weights in self.weights.items() if resource in weights
             }
             whole = sum(parts.values(), Fraction(0))
             for project, part in parts.items():
-                entitlements[project][resource] = math.floor(part * total / whole) if whole else 0
+                shares[project][resource] = part / whole if whole else Fraction(0)
+        entitlements = {
+            project: {resource: math.floor(share * totals[resource]) for resource, share in of_project.items()}
+            for project, of_project in shares.items()
+        }
         withheld = {
             resource: sum(
                 self._own_only(project, resource, shares.get(resource, 0)) for project, shares in entitlements.items()
@@ -104,6 +112,9 @@ class Policy:
             "projects": tuple(sorted({*self.weights, *self.members})),
             "resource_types": tuple(sorted(totals)),
             "_totals": _frozen(totals),
+            "_shares": _frozen(
+                {project: MappingProxyType(resource_types) for project, resource_types in shares.items()}
+            ),
             "_entitlements": _frozen(
                 {project: MappingProxyType(resource_types) for project, resource_types in entitlements.items()}
             ),
@@ -125,6 +136,10 @@ class Policy:
         Exact on the decimals in the file: 0.6 of 1000 is 600, never 599. Without a weight it is 0.
         """
         return self._entitlements.get(project, {}).get(resource_type, 0)
+
+    def share(self, project: str, resource_type: str) -> Fraction:
+        """The project's weight as a part of the sum of all projects' weights; 0 without a weight."""
+        return self._shares.get(project, {}).get(resource_type, Fraction(0))
 
     def ceiling(self, project: str, resource_type: str) -> int:
         """The most units that the project may ever hold in an empty pool.

@@ -12,7 +12,7 @@ from typing import Any
 
 import tomli
 
-from quota import rules_reading
+from quota import admins, rules_reading
 from quota.lines import Lines
 from quota.members import FILE_COST_MAX, Members, UnsafePattern, check_pattern
 from quota.messages import Guesses, shown
@@ -30,7 +30,7 @@ FINDINGS_MAX = 200
 _LONG_NUMBER = re.compile(r"0[xob][0-9A-Fa-f_]{1000}")
 _SYNTAX_LINE = re.compile(r" \(at line (\d+), column (\d+)\)\Z| \(at end of document\)\Z")
 _TABLES = ("toml-schema", "total_resources", "project_membership", "project_resources")
-_OPTIONAL_TABLES = (rules_reading.TABLE,)
+_OPTIONAL_TABLES = (rules_reading.TABLE, admins.TABLE)
 # For the check that users with a weight are members: a quarter of a second.
 _USER_CHECKS_COST_MAX = 2_000_000
 
@@ -108,6 +108,7 @@ class _Reader:
         members = self._members()
         weights = self._weights(resource_types)
         rules = RulesReader(self._document, resource_types, {*members, *weights}, self)
+        found_admins = admins.read_admins(self._document, {*members, *weights}, self)
         if self.problems:
             return None
         self._warn_about_projects(members, weights)
@@ -119,6 +120,7 @@ class _Reader:
             warnings=_sorted(self._warnings),
             default_rules=rules.default,
             project_rules=rules.projects,
+            admins=found_admins,
         )
 
     def problem(self, message: str, *path: str | int) -> None:

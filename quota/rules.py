@@ -28,6 +28,10 @@ class ProjectRules:
         hold: No job of the project starts; running jobs continue.
         max_queued_jobs: Accepted waiting jobs of the project; later ones are accepted as these start or end.
         max_queued_jobs_per_user: The same per user.
+        highest_priority: The best priority that a job may have, from 1 (the highest of all) to 5.
+        instance_types: Names of the types that a job may use, also with one `*` at the end; None: all.
+        allow_bastion_jobs: Whether jobs without a slice may run, on the bastion's own host.
+        allow_root: Whether jobs may run as root on their hosts.
         borrowing_limit: By resource type, units above its entitlement that it may hold; absent: unlimited.
         lending_limit: By resource type, units of its entitlement that others may use; absent: all.
         user_weights: Weight by user id in the fair share between users; absent: 1.
@@ -42,6 +46,10 @@ class ProjectRules:
     hold: bool = False
     max_queued_jobs: int = DEFAULT_MAX_QUEUED_JOBS
     max_queued_jobs_per_user: int = DEFAULT_MAX_QUEUED_JOBS_PER_USER
+    highest_priority: int = 1
+    instance_types: tuple[str, ...] | None = None
+    allow_bastion_jobs: bool = True
+    allow_root: bool = False
     borrowing_limit: Mapping[str, int] = field(default_factory=dict)
     lending_limit: Mapping[str, int] = field(default_factory=dict)
     user_weights: Mapping[str, float] = field(default_factory=dict)

@@ -6,6 +6,7 @@ may know them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any, Protocol
 
@@ -26,16 +27,22 @@ _DURATIONS: Mapping[str, tuple[str, float, float, float]] = {
     "grace_seconds": ("grace_seconds", 1.0, 0, 3600),
     "maximum_runtime_hours": ("maximum_runtime_seconds", _HOUR, 0, _TEN_YEARS),
 }
-_SWITCHES = ("fifo", "hold")
+_SWITCHES = ("fifo", "hold", "allow_bastion_jobs", "allow_root")
 _COUNTS = ("max_queued_jobs", "max_queued_jobs_per_user")
 COUNT_LEAST, COUNT_MOST = 1, 100_000
+_PRIORITY = "highest_priority"
+PRIORITY_LEAST, PRIORITY_MOST = 1, 5
+_INSTANCE_TYPES = "instance_types"
+# Longer lists belong into one pattern.
+INSTANCE_TYPES_MOST = 100
+_INSTANCE_TYPE = re.compile(r"[a-z0-9][a-z0-9.-]{0,62}\*?")
 _LIMITS = ("borrowing_limit", "lending_limit")
 _USER_WEIGHTS = "user_weights"
 USER_WEIGHT_LEAST, USER_WEIGHT_MOST = 0.001, 1000
 # A newer version's key is rarely this similar to a known one.
 _MISSPELT = 0.65
 
-_VALUE_KEYS = (*_DURATIONS, *_SWITCHES, *_COUNTS)
+_VALUE_KEYS = (*_DURATIONS, *_SWITCHES, *_COUNTS, _PRIORITY, _INSTANCE_TYPES)
 _TABLE_KEYS = (*_LIMITS, _USER_WEIGHTS)
 KEYS = (*_VALUE_KEYS, *_TABLE_KEYS)
 
@@ -104,7 +111,11 @@ class RulesReader:
                     self._problem(f"is {shown(value)}; write true or false", *path, key)
                 changes[key] = value is True
             elif key in _COUNTS:
-                changes[key] = self._count(value, *path, key)
+                changes[key] = self._whole(value, COUNT_LEAST, COUNT_MOST, *path, key)
+            elif key == _PRIORITY:
+                changes[key] = self._whole(value, PRIORITY_LEAST, PRIORITY_MOST, *path, key)
+            elif key == _INSTANCE_TYPES:
+                changes[key] = self._instance_types(value, *path, key)
             elif key in _LIMITS:
                 changes[key] = self._limits(value, *path, key)
             elif key == _USER_WEIGHTS:
@@ -135,11 +146,28 @@ class RulesReader:
         self._problem(f"is {shown(value)}; write a number from {least:g} to {most:g}", *path)
         return least
 
-    def _count(self, value: object, *path: str) -> int:
-        if type(value) is int and COUNT_LEAST <= value <= COUNT_MOST:
+    def _whole(self, value: object, least: int, most: int, *path: str) -> int:
+        if type(value) is int and least <= value <= most:
             return value
-        self._problem(f"is {shown(value)}; write a whole number from {COUNT_LEAST} to {COUNT_MOST}", *path)
-        return COUNT_LEAST
+        self._problem(f"is {shown(value)}; write a whole number from {least} to {most}", *path)
+        return least
+
+    def _instance_types(self, value: object, *path: str) -> tuple[str, ...]:
+        if not isinstance(value, list) or len(value) > INSTANCE_TYPES_MOST:
+            self._problem(
+                f"is {shown(value)}; write a list of at most {INSTANCE_TYPES_MOST} names like "
+                '["tpu-v4-32", "tpu-v5p-*"]',
+                *path,
+            )
+            return ()
+        for each in value:
+            if not isinstance(each, str) or not _INSTANCE_TYPE.fullmatch(each):
+                self._problem(
+                    f"has {shown(each)}; write the name of an instance type, or its beginning and one * like "
+                    '"tpu-v5p-*"',
+                    *path,
+                )
+        return tuple(dict.fromkeys(each for each in value if isinstance(each, str)))
 
     def _table(self, value: object, example: str, *path: str) -> Mapping[str, Any]:
         if isinstance(value, dict):

@@ -30,6 +30,9 @@ def render_check(policy: Policy) -> str:
         "Total resources\n" + _table(["", *resource_types], totals),
         "Entitlements\n" + _table(["project", *resource_types, "members"], projects) if projects else "No projects\n",
     ]
+    admins = [("the bastion", policy.admins.bastion), *sorted(policy.admins.projects.items())]
+    if any(users for _, users in admins):
+        paragraphs.append("Admins\n" + "".join(f"  {whose}: {', '.join(users)}\n" for whose, users in admins if users))
     rules = [_rules("all projects", policy.default_rules, DEFAULT_RULES)]
     rules += [_rules(project, own, policy.default_rules) for project, own in sorted(policy.project_rules.items())]
     if any(rules):

@@ -54,6 +54,9 @@ class Job:
         stockout: The backoff is due to a lack of cloud capacity.
         evicted_for: STOPPING: the name of the job it was evicted for.
         on_bastion: Runs on the bastion's own host and takes one of its slots.
+        instance_type: Its name, for the rules of its project; empty on the bastion's own host.
+        root: Its command runs as root.
+        cleanup: It has a cleanup command, which runs on the bastion's own host.
         waiting_since: Start of the current wait; None: `queued_at`.
         checkpointed_at: RUNNING: its work is saved up to this instant; None: unknown.
         futile_evictions: Number of consecutive latest evictions that saved no work.
@@ -61,7 +64,12 @@ class Job:
         promised: PENDING: an earlier pass evicted others for it and it has not started since. Bridges the pass in which
             no `evicted_for` names it any more. Safe to lose: another job may take the capacity.
         evictions: How often it was evicted; `evicted_at` is the last time.
+        max_run_seconds: It holds its capacity at most so long from its start; None: no limit of its own. For estimates.
         hold: PENDING: why it must not start, for its owner; empty: it may.
+        after: PENDING: names of the jobs whose end it still awaits; empty: it competes. Names of other snapshots' jobs
+            are allowed.
+        delegated: Another scheduler decides when it runs: it starts at once, holds and asks for nothing here, and is
+            never evicted.
         scaling: Elastic job: what it can use beyond `demand`.
         shrinking_for: RUNNING job that gives replicas back: the name of the job that gets the capacity.
     """
@@ -80,6 +88,9 @@ class Job:
     stockout: bool = False
     evicted_for: str | None = None
     on_bastion: bool = False
+    instance_type: str = ""
+    root: bool = False
+    cleanup: bool = False
     waiting_since: float | None = None
     promised: bool = False
     checkpointed_at: float | None = None
@@ -87,7 +98,10 @@ class Job:
     futile_evictions: int = 0
     evicted_at: float | None = None
     evicted_seconds: float = 0.0
+    max_run_seconds: float | None = None
     hold: str = ""
+    after: tuple[str, ...] = ()
+    delegated: bool = False
     scaling: tuple[Scaling, ...] = ()
     shrinking_for: str | None = None
 
@@ -111,6 +125,8 @@ class Snapshot:
         held_recently: Per project and type, what it held recently (`RecentHoldings`). Safe to lose: capacity is then
             lent some minutes earlier.
         restart_seconds: Per type, the measured cost of a restart. Sets how long units are kept where the rules do not.
+        submitted_most: How many delegated jobs may run at once, for this scheduler: most of them wait for the other. A
+            tenth is kept for projects that have few.
         user_usage: Per project and user, unit-seconds decayed to now (`UsageHistory`); an absent user has used nothing.
     """
 
@@ -119,6 +135,7 @@ class Snapshot:
     bastion_slots: int | None = None
     check_membership: bool = True
     held: bool = False
+    submitted_most: int = 1000
     held_recently: Mapping[str, Mapping[str, RecentUnits]] = field(default_factory=lambda: MappingProxyType({}))
     restart_seconds: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
     user_usage: Mapping[str, Mapping[str, float]] = field(default_factory=lambda: MappingProxyType({}))
@@ -140,10 +157,12 @@ class ReasonCode(str, Enum):
     NOT_MEMBER = "NotMember"
     QUOTA_FILE_INVALID = "QuotaFileInvalid"
     UNKNOWN_TYPE = "UnknownType"
+    NOT_ALLOWED = "NotAllowed"
     HELD = "Held"
     WAITING_FOR_DEPENDENCY = "WaitingForDependency"
     EXCEEDS_POOL = "ExceedsPool"
     EXCEEDS_PROJECT_MAX = "ExceedsProjectMax"
+    TOO_MANY_SUBMITTED = "TooManySubmitted"
     WAITING_FOR_PREEMPTED = "WaitingForPreempted"
     WAITING_FOR_PROJECT_SHARE = "WaitingForProjectShare"
     WAITING_FOR_POOL = "WaitingForPool"
@@ -164,7 +183,8 @@ class Reason:
         unblock: What would make it start.
         also: Other codes that apply, in order of precedence.
         missing: Units the pool lacks for this job and the jobs ahead of it. With this much more free capacity (and a
-            slot, if it needs one) it starts in the next pass.
+            slot, if it needs one) it starts in the next pass. For a job that awaits others: in the pass after their
+            end, behind all jobs that wait for capacity now.
         slots: Slots of the bastion's own host that it and the jobs ahead of it lack.
         over_limit: Units that its project's borrowing limit lacks for it and its project's jobs ahead of it. It starts
             only if the limit rises, or the project gives back, by this much as well.
@@ -186,7 +206,7 @@ class Decision:
     """The decision for one job.
 
     Attributes:
-        tier: START: the worst tier it needs. KEEP, EVICT, STOPPING: the tier it runs on.
+        tier: START: the worst tier it needs; None for a delegated job. KEEP, EVICT, STOPPING: the tier it runs on.
         reason: Set for WAIT, None otherwise.
         message: START, RESIZE, EVICT: why, with the arithmetic; else empty.
         evicted_for: EVICT, STOPPING, and RESIZE to fewer replicas: the job that gets the capacity, if any.
@@ -213,7 +233,8 @@ class ProjectUsage:
 
     Attributes:
         usage: Units that its jobs hold, starting and stopping jobs included.
-        demand: Units its jobs would hold if all ran: running, starting and waiting jobs.
+        demand: Units its jobs would hold if all ran: running, starting and waiting jobs, without those that no capacity
+            would start, or that await others.
     """
 
     entitlement: Mapping[str, int]

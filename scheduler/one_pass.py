@@ -2,7 +2,7 @@
 
 Each step only adds to the decisions of the steps before:
 
-1. Admission: set aside jobs that no capacity could help, with a reason.
+1. Admission: set aside jobs that no capacity could help, and those that await other jobs, with a reason.
 2. Promises: keep capacity ordered by earlier passes for its claimants, and start them once it is free.
 3. Owners: projects by what they hold, the least served first. A job within its project's entitlement starts on free
    capacity, or on capacity that is being freed; else extra replicas are taken back and borrowers evicted.
@@ -12,6 +12,8 @@ Each step only adds to the decisions of the steps before:
 5. Priorities: in projects with a minimum runtime, waiting jobs replace lower-priority ones within the share.
 6. Elastic jobs get what is left as extra replicas.
 7. Reasons for all waiting jobs, on demand.
+
+Jobs that another scheduler decides on are handed over beside all that (`decide.delegation`).
 
 Invariants: no over-commit; no start beyond its project's borrowing limit; no eviction of a job of a project at or under
 its entitlement; running jobs keep running; exactly one reason per waiting job; a second pass over the outcome changes
@@ -26,6 +28,7 @@ from collections.abc import Callable, Mapping
 from scheduler.decide.admission import backs_off, waiting_since
 from scheduler.decide.capacity import amounts_of
 from scheduler.decide.deadline import is_overdue, overdue_since
+from scheduler.decide.delegation import Handover
 from scheduler.decide.elastic import given_back, lend_replicas, reclaimable, take_back
 from scheduler.decide.ledger import Ledger
 from scheduler.decide.lending import Borrower, first_borrower, held_back
@@ -63,7 +66,11 @@ class Pass:
         self._over_ceiling = tuple(backlog.over_ceiling.values())
         self._too_large = tuple(backlog.too_large.values())
         self._refused = tuple(backlog.refused.values())
+        self._dependent = tuple(backlog.dependent.values())
         self._impossible = frozenset({*backlog.refused, *backlog.too_large, *backlog.over_ceiling})
+        self._handover = Handover(
+            backlog.delegated.values(), remembered.incumbents.delegated, snapshot.submitted_most, now
+        )
         # Jobs whose claim lapsed; they compete like any other.
         self._lapsed: dict[str, list[Job]] = {}
         self._queues: dict[str, ProjectQueue] = {}
@@ -84,7 +91,7 @@ class Pass:
         lend_replicas(self._ledger, self._jobs_by_name)
         promises = self._ledger.promises.values()
         return Plan(
-            acting=(*self._incumbent_decisions(), *self._start_decisions()),
+            acting=(*self._incumbent_decisions(), *self._start_decisions(), *self._handover.starts()),
             evicted=(*self._ledger.evictions,),
             promised=frozenset(promise.job.name for promise in promises if promise.claim),
             impossible=self._impossible,
@@ -102,14 +109,16 @@ class Pass:
         waits_for_time = (
             now < self._now  # a clock that went back
             or self._backing_off
+            or not self._handover.idle()
             or any(queue.oldest <= overdue_since(now) for queue in self._queues.values())
             or any(self._policy.rules(project).minimum_runtime_seconds for project in self._queues)
-            # Reasons of impossible jobs mention a backoff, too.
-            or any(backs_off(job, self._now) for job in (*self._refused, *self._over_ceiling))
+            # Reasons of impossible jobs, and of those that await others, mention a backoff, too.
+            or any(backs_off(job, self._now) for job in (*self._refused, *self._over_ceiling, *self._dependent))
         )
         return (
             not (ledger.starts or ledger.evictions or ledger.resized or ledger.promises or waits_for_time)
             and snapshot.bastion_slots == before.bastion_slots
+            and snapshot.submitted_most == before.submitted_most
             and snapshot.held_recently == before.held_recently
             and self._user_order.same_as(UserOrder(self._policy, snapshot.user_usage))
         )
@@ -359,13 +368,17 @@ class Pass:
         over_ceiling = [(job, self._admission.project_ceiling_reason(job, self._now)) for job in self._over_ceiling]
         decisions = explainer.queue(promised, self._too_large, over_ceiling)
         decisions += [explainer.backing_off(job) for job in self._backing_off]
+        decisions += self._handover.waits()
+        dependents = sorted(self._dependent, key=order_across)
+        decisions += explainer.dependents(dependents, self._admission, self._handover, self._now)
         for job in sorted(self._refused, key=order_across):
             reason = self._admission.refusal(job, self._now)
             decisions.append(Decision(name=job.name, verdict=Verdict.WAIT, reason=reason))
         return tuple(decisions)
 
     def _project_usages(self) -> Mapping[str, ProjectUsage]:
-        return project_usages(self._policy, self._jobs_by_name.values(), self._ledger, self._impossible)
+        idle = self._impossible.union(job.name for job in self._dependent)
+        return project_usages(self._policy, self._jobs_by_name.values(), self._ledger, idle)
 
     def _incumbent_decisions(self) -> list[Decision]:
         resized, evictions = self._ledger.resized, self._ledger.evictions

@@ -8,11 +8,16 @@ from __future__ import annotations
 
 import os
 import signal
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import Phase, settings
 
+from bastion.emulators.agents import AGENT_DIR
 from bastion.testing.cluster import Cluster
+
+if TYPE_CHECKING:
+    from tests.support.s3_server import S3Server
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
 # A mistake is either found by few examples, or by another test; nobody reads the smallest one.
@@ -57,6 +62,13 @@ def _rank(path: str, starts: tuple[str, ...]) -> int:
     return next((rank for rank, start in enumerate(starts) if path.startswith(start)), len(starts))
 
 
+@pytest.fixture(scope="session", autouse=True)
+def agents(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """One folder for all agents of all workers: to pack and unpack one costs two seconds of a core."""
+    own = tmp_path_factory.getbasetemp()
+    os.environ[AGENT_DIR] = str((own.parent if "PYTEST_XDIST_WORKER" in os.environ else own) / "agents")
+
+
 @pytest.fixture
 def cluster() -> Cluster:
     """A simulated bastion."""
@@ -66,3 +78,12 @@ def cluster() -> Cluster:
 def pytest_make_parametrize_id(config: pytest.Config, val: object, argname: str) -> str | None:
     """Bytes are named by their argument: what is compressed or signed may differ between two workers' collections."""
     return argname if isinstance(val, bytes) else None
+
+
+@pytest.fixture(scope="session")
+def s3_server(tmp_path_factory: pytest.TempPathFactory) -> S3Server:
+    """A real S3 server, the same for all workers of this run."""
+    from tests.support.s3_server import server_of_this_run  # boto3 takes a quarter of a second to import
+
+    base = tmp_path_factory.getbasetemp()
+    return server_of_this_run((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "s3-server")

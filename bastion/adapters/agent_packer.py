@@ -28,8 +28,12 @@ from bastion.core.errors import AgentNotPacked
 
 # What the agent and the storage proxy import, of bastion's dependencies.
 NEEDS = ("certifi", "cryptography", "google-cloud-storage", "google-crc32c", "pydantic", "tenacity", "tomli")
-# Optional; packed if installed. Without it the proxy's keys come from files only.
-EXTRAS = ("google-cloud-kms",)
+# Optional; packed if installed. Without the first the proxy's keys come from files only, without the second there is no
+# S3; both together are a fifth of the agent.
+EXTRAS = ("google-cloud-kms", "boto3")
+# botocore describes every service of Amazon, in 20 MB; S3 needs itself and those that give credentials.
+_BOTOCORE_DATA = ("botocore", "data")
+_BOTOCORE_SERVICES = frozenset({"s3", "signin", "sso", "sso-oidc", "sts"})
 _OURS = ("bastion", "quota", "scheduler")
 # An installer's files about this machine.
 _INSTALLERS_NOTES = {"INSTALLER", "REQUESTED", "RECORD", "direct_url.json", "uv_build.json", "uv_cache.json"}
@@ -261,6 +265,7 @@ def _belongs(file: importlib.metadata.PackagePath) -> bool:
         file.parts[0] not in ("..", "/")
         and not Path(file).is_absolute()
         and "__pycache__" not in file.parts
+        and not (file.parts[:2] == _BOTOCORE_DATA and len(file.parts) > 3 and file.parts[2] not in _BOTOCORE_SERVICES)
         and not (file.parent.suffix == ".dist-info" and file.name in _INSTALLERS_NOTES)
     )
 

@@ -7,13 +7,14 @@ A gang is a folder `<directory>/<gang name>/`, which appears complete, in one re
     process        the agent's process id and start time, once started
     deleting       the gang is being deleted; its processes are being ended
     agent.log      what the agent itself printed
-    state/         the agent's local state
+    state/         the agent's local state; `state/<run>.0/job/` is its command's
 
 Invariants:
 
 * No agent without a folder, and at most one per folder: only the creator of the folder starts the agent, and an agent
   without a folder finds no arguments and ends.
-* A folder is removed only after every process with its marker is gone.
+* A folder is removed only after every process with its marker, or of its user, is gone.
+* A user is one gang's (`bastion_host_users`), if commands have users of their own.
 * Process ids of another boot, machine or process namespace are meaningless; such a gang is lost, and deleting it
   removes its folder. The daemon waits out a command that may still run elsewhere.
 """
@@ -29,19 +30,27 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from bastion import processes
+from bastion.adapters import bastion_host_users as host_users
 from bastion.core import limits
+from bastion.core.bucket import protocol
+from bastion.core.bucket.protocol import AgentArguments
 from bastion.core.errors import GangExists, ProvisionerRefused, ProvisionerUnavailable, Stockout
+from bastion.core.model.bastion_host_jobs import HostJobsMode
 from bastion.core.model.gangs import GangRef, GangRequest, GangState, GangStatus
+from bastion.job_user import JobUser
 from bastion.processes import ProcessId
 
 MARKER = "BASTION_VM"
 # The agent ends its command and reports within this time of SIGTERM.
 DELETE_GRACE_SECONDS = 10.0
+# How long a user is not tried again whose remains could not be removed.
+_SPOILED_SECONDS = 600.0
 _LAST_OUTPUT_BYTES = 400
 
 
@@ -56,6 +65,7 @@ class _Gang:
     marker: str
     host_identity: str
     creator: str
+    user: str = ""  # whom its command runs as; empty: the agent's user
 
 
 class BastionHostProvisioner:
@@ -82,6 +92,10 @@ class BastionHostProvisioner:
         self._interpreter = interpreter
         self._max_gangs = max_gangs
         self._grace = delete_grace_seconds
+        self._mode = HostJobsMode.AS_DAEMON
+        self._users: Sequence[JobUser] = ()
+        # By user whose remains could not be removed: when that was tried, and why.
+        self._spoiled: dict[int, tuple[float, str]] = {}
         self._identity = host_identity or processes.host_identity()
         self._me = str(ProcessId.of(os.getpid()))
         self._children: list[subprocess.Popen[bytes]] = []
@@ -92,7 +106,13 @@ class BastionHostProvisioner:
         if gone:
             threading.Thread(target=_remove_all, args=(gone,), name="remove-gone", daemon=True).start()
 
+    def run_commands(self, mode: HostJobsMode, users: Sequence[JobUser]) -> None:
+        """Set how the commands of new gangs run. `users`: with OWN_USER."""
+        self._mode, self._users = mode, users
+
     def create(self, request: GangRequest) -> None:
+        if self._mode is HostJobsMode.OFF:
+            raise ProvisionerRefused("jobs without a slice and cleanup commands are off on this bastion")
         if request.accelerator_type:
             raise ProvisionerRefused(
                 f"{request.ref.name} asks for {request.accelerator_type}, but the bastion's own host has no accelerator"
@@ -157,13 +177,11 @@ class BastionHostProvisioner:
             creator=self._me,
         )
         new = self._directory / f".new-{gang.marker}"
-        new.mkdir(mode=0o700)
-        (new / "state").mkdir(mode=0o700)
-        # Both contain the run's token.
-        _write_private(new / "arguments.json", request.agent_arguments)
-        _write_private(new / "node.json", json.dumps(asdict(gang)))
         try:
             with self._locked():
+                user = self._free_user() if self._mode is HostJobsMode.OWN_USER else None
+                gang = replace(gang, user=host_users.text_of(user) if user is not None else "")
+                _write_folder(new, gang, request.agent_arguments)
                 # Atomic; fails if a folder with content exists.
                 new.rename(folder)
         except OSError as error:
@@ -172,6 +190,8 @@ class BastionHostProvisioner:
                 raise GangExists(f"{request.ref.name} already exists on the bastion's host") from error
             raise
         try:
+            if user is not None:
+                self._make_ready(user, folder)
             self._start(gang, folder)
         except OSError:
             # Also if only recording the process failed: an agent that nobody can find must not run.
@@ -179,9 +199,28 @@ class BastionHostProvisioner:
             self._remove(gang)
             raise
 
+    def _free_user(self) -> JobUser:
+        now = time.monotonic()
+        self._spoiled = {uid: spoiled for uid, spoiled in self._spoiled.items() if now - spoiled[0] < _SPOILED_SECONDS}
+        users = [user for user in self._users if user.uid not in self._spoiled]
+        user = next(host_users.free(users, host_users.taken(self._directory)), None)
+        if user is None:
+            why = "".join(f"; {problem}" for _, problem in [*self._spoiled.values()][:1])
+            raise Stockout(f"all {len(self._users)} users that commands run as on the bastion host are in use{why}")
+        return user
+
+    def _make_ready(self, user: JobUser, folder: Path) -> None:
+        """Remove what an earlier command of that user left, and let it get to its own folder. Raises OSError."""
+        problem = host_users.clear(user)
+        if problem:
+            self._spoiled[user.uid] = time.monotonic(), problem  # the next creation takes another one
+            raise OSError(problem)
+        host_users.open_way([*self._directory.parents, self._directory, folder, folder / "state"])
+
     def _start(self, gang: _Gang, folder: Path) -> None:
         environment = os.environ | {MARKER: gang.marker, "BASTION_STATE_DIR": str(folder / "state")}
-        with (folder / "agent.log").open("ab") as log:
+        log_file = os.open(folder / "agent.log", os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        with os.fdopen(log_file, "ab") as log:
             child = subprocess.Popen(
                 [self._interpreter, "-m", "bastion.wiring.agent", f"--arguments-file={folder / 'arguments.json'}"],
                 cwd=folder,
@@ -253,7 +292,11 @@ class BastionHostProvisioner:
 
     def _end(self, gang: _Gang) -> None:
         # Nothing from another boot can run under this marker here; the search then finds nothing.
-        if not processes.end_marked(MARKER, gang.marker, grace_seconds=self._grace):
+        user = host_users.find(gang.user)
+        others = user.processes if user is not None else list
+        if not processes.end_marked(MARKER, gang.marker, grace_seconds=self._grace, also=others):
+            if user is not None:
+                host_users.clear(user)
             return  # still DELETING; the next look tries again
         self._reap()
         self._remove(gang)
@@ -271,7 +314,7 @@ class BastionHostProvisioner:
                     folder.rename(gone)
         except OSError:
             return  # still DELETING; the next look tries again
-        shutil.rmtree(gone, ignore_errors=True)
+        _remove_all([gone])
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -314,7 +357,24 @@ class BastionHostProvisioner:
 
 def _remove_all(folders: Sequence[Path]) -> None:
     for folder in folders:
-        shutil.rmtree(folder, ignore_errors=True)
+        # It names its user until the user's files are gone.
+        user = host_users.find(host_users.user_of(folder / "node.json"))
+        if user is not None:
+            host_users.clear(user, folder.glob("state/*/job"))
+        with contextlib.suppress(RecursionError):
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_folder(folder: Path, gang: _Gang, arguments: str) -> None:
+    folder.mkdir(mode=0o700)
+    (folder / "state").mkdir(mode=0o700)
+    if gang.user:
+        parsed = protocol.read(AgentArguments, arguments.encode())
+        arguments = parsed.model_copy(update={"job_user": gang.user}).to_bytes().decode()
+    # Both contain the run's token.
+    _write_private(folder / "arguments.json", arguments)
+    # Daemons before users of their own read gangs without one.
+    _write_private(folder / "node.json", json.dumps({name: value for name, value in asdict(gang).items() if value}))
 
 
 def _write_private(path: Path, text: str) -> None:

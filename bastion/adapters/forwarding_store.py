@@ -21,6 +21,9 @@ class ForwardingStore:
     def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
         return self._call("get", key, lambda: self._store.get(key, start=start, max_bytes=max_bytes))
 
+    def get_range(self, key: str, *, start: int, size: int) -> StoredObject:
+        return self._call("get", key, lambda: self._store.get_range(key, start=start, size=size))
+
     def head(self, key: str) -> ObjectMeta | None:
         return self._call("head", key, lambda: self._store.head(key))
 

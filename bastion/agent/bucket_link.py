@@ -55,6 +55,9 @@ class BucketLink:
         self._order_generation = 0
         self._bad_generation = 0  # of an unreadable order: not downloaded again
         self._order_read_at = now
+        self._order_written_at = now
+        self._looked_at: float | None = None  # before this host knew of the present order
+        self._bucket_ahead: float | None = None  # of the bucket's clock to the monotonic one
         self._order_due: float | None = now
         self._wanted: Report | None = None
         self._stored: Report | None = None
@@ -72,6 +75,12 @@ class BucketLink:
     @property
     def order(self) -> Order | None:
         return self._order
+
+    @property
+    def order_written_at(self) -> float:
+        """When the order in force was written, in monotonic seconds: by the bucket's clock, as this host's own writes
+        show it, but not before an earlier look."""
+        return self._order_written_at
 
     @property
     def seconds_without_order(self) -> float:
@@ -156,6 +165,7 @@ class BucketLink:
             _log.warning("the report could not be stored; retrying in %.1f s: %s", delay, error)
             return
         self._report_generation = meta.generation
+        self._bucket_ahead = meta.updated - self._clock.monotonic()
         self._stored = report
         self._report_backoff.reset()
         self._on_change()
@@ -167,6 +177,7 @@ class BucketLink:
                 self._heartbeat_generation = self._generation(self._heartbeat_key)
             meta = self._store.put(self._heartbeat_key, b"", generation=self._heartbeat_generation)
             self._heartbeat_generation = meta.generation
+            self._bucket_ahead = meta.updated - self._clock.monotonic()
         except StoreError as error:
             self._heartbeat_generation = None
             # Retry sooner than a whole period: after three missed ones the daemon declares this host lost.
@@ -191,11 +202,12 @@ class BucketLink:
             self._order_due = self._clock.monotonic() + delay
 
     def _look_at_order(self) -> None:
+        began = self._clock.monotonic()
         meta = self._store.head(self._order_key)
-        if meta is None:
-            return
-        if meta.generation == self._order_generation:
-            self._order_read_at = self._clock.monotonic()
+        if meta is None or meta.generation == self._order_generation:
+            self._looked_at = began
+            if meta is not None:
+                self._order_read_at = self._clock.monotonic()
             return
         if meta.generation == self._bad_generation:
             return
@@ -207,11 +219,21 @@ class BucketLink:
         last = self._order.try_number if self._order is not None else 1
         if order.action is not OrderAction.STOP and order.try_number < last:
             raise InvalidDocument(f"the order is for try {order.try_number}, and try {last} has been ordered")
+        self._order_written_at = self._monotonic(stored.meta.updated)
+        self._looked_at = began
         self._order = order
         self._bad_generation = 0
         self._order_generation = stored.meta.generation
         self._order_read_at = self._clock.monotonic()
         self._on_change()
+
+    def _monotonic(self, written_at: float) -> float:
+        """The monotonic time of an order that this look found, written at that time of the bucket."""
+        now = self._clock.monotonic()
+        if self._bucket_ahead is None:
+            return now
+        at = written_at - self._bucket_ahead
+        return min(now, at if self._looked_at is None else max(at, self._looked_at))
 
     def _generation(self, key: str) -> int:
         meta = self._store.head(key)

@@ -14,7 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from bastion import processes
+from bastion import job_user, processes
+from bastion.job_user import JobUser
 
 _REAP_SECONDS = 0.005
 
@@ -24,9 +25,11 @@ class ChildProcesses:
         self._lock = threading.Lock()
         self._pids: set[int] = set()
 
-    def start(self, arguments: Sequence[str], *, variables: Mapping[str, str], folder: Path) -> subprocess.Popen[bytes]:
+    def start(
+        self, arguments: Sequence[str], *, variables: Mapping[str, str], folder: Path, user: JobUser | None = None
+    ) -> subprocess.Popen[bytes]:
         """Start a process in its own session, with pipes for its output. Raises OSError or ValueError."""
-        with self._lock:
+        with self._lock, job_user.files_of(user):
             process = subprocess.Popen(
                 list(arguments),
                 cwd=folder,
@@ -35,6 +38,7 @@ class ChildProcesses:
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 start_new_session=True,
+                **job_user.popen_arguments(user),
             )
             self._pids.add(process.pid)
         return process

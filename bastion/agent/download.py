@@ -25,6 +25,7 @@ class Download(ABC):
     Attributes:
         done: Whether the thread has ended.
         problem: Why there is no result; None after a success.
+        waiting_for: Why a store does not answer now; empty if it does.
     """
 
     def __init__(
@@ -45,6 +46,11 @@ class Download(ABC):
         self._thread = threading.Thread(target=self._work, name="download", daemon=True)
         self.done = False
         self.problem: Exception | None = failure
+        self._waiting_for = ""
+
+    @property
+    def waiting_for(self) -> str:
+        return self._waiting_for
 
     def start(self) -> None:
         self._thread.start()
@@ -60,11 +66,15 @@ class Download(ABC):
         """Retry a store operation forever. Raises Cancelled."""
         while not self._cancelled.is_set():
             try:
-                return operation()
+                result = operation()
             except StoreError as error:  # noqa: PERF203 - the loop is a retry
+                self._waiting_for = str(error)
                 delay = self._backoff.next()
                 _log.warning("%s could not be fetched; retrying in %.1f s: %s", self._name, delay, error)
                 self._cancelled.wait(delay)
+            else:
+                self._waiting_for = ""
+                return result
         raise Cancelled
 
     def _work(self) -> None:

@@ -12,18 +12,21 @@ Invariants:
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 
 from bastion.agent.identity import HostIdentity
 from bastion.core import limits
 from bastion.core.bucket import keys, protocol
-from bastion.core.bucket.protocol import Claim
+from bastion.core.bucket.protocol import Claim, Report
 from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed
 from bastion.ports import ObjectStore
 
 # Hosts that a message names.
 _NAMES_MAX = 8
+# Reports that host 0 reads at the same time.
+_READ_AT_ONCE = 16
 
 
 class GateVerdict(Enum):
@@ -35,11 +38,12 @@ class GateVerdict(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Passage:
-    """What the gate says now: why, if not open; the claim's address (`coordinator`), if open."""
+    """What the gate says now: why, if not open; the claim's `address` (`coordinator`) and `hosts`, if open."""
 
     verdict: GateVerdict
     message: str = ""
     coordinator: str = ""
+    hosts: tuple[str, ...] = ()
 
 
 class Gate:
@@ -95,6 +99,7 @@ class Gate:
                 token=self._identity.arguments.token,
                 boot_id=self._boot_id,
                 address=self._coordinator(),
+                hosts=self._addresses(),
             )
         try:
             self._store.put(self._key, self._mine.to_bytes(), generation=0)
@@ -115,6 +120,25 @@ class Gate:
         hosts = "the report of host" if len(missing) == 1 else "the reports of hosts"
         return f"waiting for {hosts} {', '.join(missing[:_NAMES_MAX])}{more}"
 
+    def _addresses(self) -> list[str] | None:
+        """The addresses of all hosts, from their reports; None if nobody needs them. Raises StoreError."""
+        identity = self._identity
+        if not identity.gpus or not identity.arguments.gather_hosts or identity.num_hosts == 1:
+            return None
+        others = [host for host in range(identity.num_hosts) if host != identity.host]
+        with ThreadPoolExecutor(_READ_AT_ONCE, thread_name_prefix="gate") as pool:
+            found = dict(zip(others, pool.map(self._address_of, others), strict=True))
+        found[identity.host] = identity.address
+        return [found[host] for host in range(identity.num_hosts)] if all(found.values()) else None
+
+    def _address_of(self, host: int) -> str:
+        key = keys.report(self._identity.arguments.run, host)
+        try:
+            report = protocol.read(Report, self._store.get(key, max_bytes=limits.REPORT_MAX_BYTES).data)
+        except InvalidDocument:
+            return ""
+        return report.address or ""
+
     def _read(self) -> Claim | None:
         try:
             return protocol.read(Claim, self._store.get(self._key, max_bytes=limits.CLAIM_MAX_BYTES).data)
@@ -132,4 +156,4 @@ class Gate:
                 verdict=GateVerdict.RESTARTED,
                 message="the host rebooted after the attempt had begun; a try never runs twice",
             )
-        return Passage(verdict=GateVerdict.OPEN, coordinator=claim.address)
+        return Passage(verdict=GateVerdict.OPEN, coordinator=claim.address, hosts=tuple(claim.hosts or ()))

@@ -5,8 +5,9 @@ output (`logs`), and watch the metadata server (`vm_notices`) and the daemon's l
 
 Invariants:
 * A try begins at most once on a host, in order, and only behind a claim with this attempt's token. If the agent dies
-  during a try, the host begins no other.
+  during a try, the host begins no other; before anything of it ran, another agent goes on with it.
 * A running command ends by itself or for a reason in `stop_reasons`.
+* No try begins beside processes of an earlier one that could not be ended.
 * The final report of a try is written once, after its last log segment. Both are retried forever, unless the host shuts
   down.
 """
@@ -18,7 +19,6 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
-from typing import TypeVar
 
 from bastion import processes
 from bastion.agent import coordinator, power
@@ -27,36 +27,43 @@ from bastion.agent.bucket_link import BucketLink
 from bastion.agent.child_processes import ChildProcesses
 from bastion.agent.code.fetch import Fetch
 from bastion.agent.command.ending import may_be_followed
-from bastion.agent.command.one_try import PROXY_LOG_SECONDS, SHUTDOWN_FLUSH_SECONDS, OneTry
+from bastion.agent.command.one_try import PROXY_LOG_SECONDS, OneTry
 from bastion.agent.command.process import end_orphans
+from bastion.agent.command_user import CommandUser
 from bastion.agent.environment import BOOT_ID, EMULATED_TPU, STATE_DIR
 from bastion.agent.gate import Gate, GateVerdict, Passage
-from bastion.agent.host_parts import HostParts
+from bastion.agent.host_parts import HostParts, OpenBucket
 from bastion.agent.host_state import HostState
 from bastion.agent.identity import HostIdentity
+from bastion.agent.left_to_store import LeftToStore
 from bastion.agent.logs.host_log import HostLog
 from bastion.agent.logs.spool import SPOOL_MAX_BYTES
-from bastion.agent.outputs import host_outputs
 from bastion.agent.power import IdleWatch
 from bastion.agent.reports import Reporter
 from bastion.agent.sidecar import place, sidecar
 from bastion.agent.sidecar.sidecar import Sidecar, SidecarTimes
 from bastion.agent.stop_reasons import Stop, StopReasons
+from bastion.agent.time_limit import TimeLimit
 from bastion.agent.vm_notices import VmNotices
+from bastion.agent.waits import FOREVER, Waits
 from bastion.agent.wakeup import Wakeup
 from bastion.core import limits
 from bastion.core.bucket import host_errors, keys
 from bastion.core.bucket.protocol import HostPhase, OrderAction, Report
 from bastion.core.errors import EXIT_INFRASTRUCTURE, StoreError
-from bastion.ports import Clock, ObjectStore
+from bastion.ports import Clock, ObjectStore, SecretSource
 
 _log = logging.getLogger(__name__)
 
 # A VM that shuts down has some seconds; half of them are for the report.
 SHUTDOWN_REPORT_SECONDS = 3.0
-_FOREVER = 3600.0
 
-T = TypeVar("T")
+
+def _last_ended(kept: Report | None) -> int:
+    """The try that a kept outcome tells the end of; 0: none. WAITING is about the next one."""
+    if kept is None:
+        return 0
+    return kept.try_number if kept.phase.final else kept.try_number - 1
 
 
 class Host:
@@ -72,16 +79,21 @@ class Host:
         environ: Mapping[str, str],
         state_dir: Path,
         fetch: Fetch,
+        secrets: Mapping[str, SecretSource],
+        open_bucket: OpenBucket,
         notices: VmNotices | None = None,
         power_off: Callable[[], None] | None = None,
         proxy_program: Sequence[str] = sidecar.PROGRAM,
         proxy_times: SidecarTimes | None = None,
+        command_user: CommandUser | None = None,
     ) -> None:
         """Make the agent's parts; `run` starts them.
 
         Args:
+            secrets: Sources of secrets by the scheme of their references.
             notices: The cloud's notices about this VM, if it is one.
             power_off: Ends the VM; the default depends on `environ`. An agent that may leave shuts itself down instead.
+            command_user: Whom commands run as; None: as the agent.
             proxy_program: Runs beside the command if the order asks for a proxy.
         """
         arguments = identity.arguments
@@ -100,7 +112,9 @@ class Host:
                 power_off=power_off or (lambda: power.power_off(environ)),
             )
         self._notices = notices
-        state = HostState(state_dir, run=arguments.run, host=identity.host)
+        self._command_user = command_user = command_user or CommandUser()
+        state = HostState(state_dir, run=arguments.run, host=identity.host, is_shared=command_user.user is not None)
+        time_limit = self._time_limit = TimeLimit(link, state, boot_id=boot_id, clock=clock)
         emulated = environ.get(EMULATED_TPU) == "1"
         # Not the whole token: process listings show environments.
         marker = f"{arguments.run}.{identity.host}.{arguments.token[:8]}"
@@ -111,7 +125,7 @@ class Host:
             link=link,
             state=state,
             reporter=Reporter(identity, boot_id=boot_id, publish=link.publish),
-            reasons=StopReasons(identity, link, notices, clock=clock),
+            reasons=StopReasons(identity, link, notices, clock=clock, time_limit=time_limit),
             idle=idle,
             wakeup=wakeup,
             clock=clock,
@@ -122,6 +136,10 @@ class Host:
             emulated=emulated,
             interpreter=arguments.interpreter or sys.executable,
             fetch=fetch,
+            secrets=secrets,
+            job_user=command_user.user,
+            note=command_user.note,
+            open_bucket=open_bucket,
             open_log=self._new_log,
             child_processes=child_processes,
             sidecar=Sidecar(
@@ -144,6 +162,9 @@ class Host:
         self._wakeup = wakeup
         self._clock = clock
         self._rng = rng
+        self._waits = Waits(self._reasons, wakeup, clock=clock, rng=rng)
+        self._left = LeftToStore(self._parts, self._waits, open_proxy_log=lambda: self._new_proxy_log(wakeup.set))
+        self._left_behind = False  # processes of an earlier try
         self.last_report: Report | None = None
 
     def shut_down(self) -> None:
@@ -162,7 +183,7 @@ class Host:
         try:
             if self._parts.idle is not None:
                 self._parts.idle.start()  # first: the bucket may never answer
-            earlier = self._until_answered(self._link.load_report)
+            earlier = self._waits.until_answered(self._link.load_report)
             if self._reasons.shut_down:
                 return EXIT_INFRASTRUCTURE
             if earlier is not None and earlier.token != self._identity.arguments.token:
@@ -210,23 +231,25 @@ class Host:
         """The final report that follows from an earlier agent's state; None if there is a try to run."""
         started, kept = self._state.started, self._state.outcome()
         if earlier is not None and earlier.phase.final and earlier.try_number >= started:
-            self._store_rest_of_log()
+            self._left.store_log()
             return earlier
-        if started > (0 if kept is None else kept.try_number):
+        if started > _last_ended(kept):
             return self._after_restart(started)
         if kept is not None and kept.phase.final:
-            end_orphans(self._parts.marker, grace_seconds=limits.FAILURE_GRACE_SECONDS)
-            self._store_rest_of_outputs()
-            self._store_rest_of_log()
+            self._end_orphans()
+            self._left.store_outputs()
+            self._left.store_results(kept.try_number, kept.exit_code if kept.phase is HostPhase.EXITED else None)
+            self._left.store_log()
             return kept
         return None
 
     def _after_restart(self, number: int) -> Report:
         """The report of a host whose agent died during that try, or that rebooted."""
-        gone = end_orphans(self._parts.marker, grace_seconds=limits.FAILURE_GRACE_SECONDS)
+        gone = self._end_orphans()
         self._parts.sidecar.end_orphan()
-        self._store_rest_of_outputs()
-        self._store_rest_of_log(gap=True)
+        self._left.store_outputs()
+        self._left.store_results(number, None)
+        self._left.store_log(gap=True)
         left = "" if gone else "; some of its processes could not be stopped"
         self._reporter.try_number = number
         return self._reporter.make(
@@ -236,9 +259,17 @@ class Host:
             ended_at=self._clock.now(),
         )
 
+    def _end_orphans(self) -> bool:
+        parts = self._parts
+        return end_orphans(
+            parts.marker, parts.job_user or parts.command_user, grace_seconds=limits.FAILURE_GRACE_SECONDS
+        )
+
     def _try(self, number: int, *, booted_again: bool) -> Report:
         """Wait for the order to run this try or a later one, and run it; return the last report."""
         self._reporter.try_number = number
+        if self._left_behind:
+            return self._not_ended()
         gate = Gate(
             self._parts.store,
             self._identity,
@@ -250,6 +281,8 @@ class Host:
             self._reporter.publish(HostPhase.WAITING)
             passed = self._wait_at(gate)
             if isinstance(passed, Report):
+                if self._state.started:
+                    self._left.store_log()  # of the try before
                 return passed
             report = self._run_try(passed)
             self._state.keep_outcome(report)
@@ -258,17 +291,23 @@ class Host:
 
     def _run_try(self, passed: Passage) -> Report:
         """Run a try after the gate opened; return WAITING for the next one if that was ordered meanwhile."""
+        order = self._link.order
+        if self._command_user.problem and not (order is not None and order.root):
+            return self._never_ran(HostPhase.FAILED, host_errors.HOST_FAILED, self._command_user.problem)
         log = self._parts.open_log()
         try:
             log.open()
         except OSError as error:
             return self._never_ran(HostPhase.FAILED, host_errors.HOST_FAILED, f"disk error on the host: {error}")
         if self._state.started:
-            self._until_answered(log.go_on)
+            self._waits.until_answered(log.go_on)
         if self._parts.idle is not None:
             self._parts.idle.busy()
-        ending = OneTry(self._parts, log, coordinator=passed.coordinator).run()
+        ending = OneTry(self._parts, log, coordinator=passed.coordinator, hosts=passed.hosts).run()
+        self._left_behind = not ending.gone
         if ending.phase is HostPhase.WAITING:
+            if self._left_behind:
+                return self._not_ended()
             self._reporter.try_number += 1
             return self._reporter.make(HostPhase.WAITING)
         return self._reporter.make(
@@ -278,7 +317,7 @@ class Host:
             message=ending.message,
             started_at=ending.started_at,
             ended_at=ending.ended_at,
-            checkpointed_at=ending.checkpointed_at,
+            progress=ending.progress,
         )
 
     def _wait_at(self, gate: Gate) -> Passage | Report:
@@ -305,6 +344,7 @@ class Host:
                     _log.warning("the gate could not be read; retrying in %.1f s: %s", delay, error)
                 else:
                     if passage.verdict is GateVerdict.OPEN:
+                        self._time_limit.passed_gate()
                         return passage
                     if passage.verdict is GateVerdict.REFUSED:
                         return self._never_ran(HostPhase.REFUSED, host_errors.GATE_CLOSED, passage.message)
@@ -315,7 +355,7 @@ class Host:
                         _log.info("the gate is shut: %s", awaited)
                     if awaited:
                         delay = gathering.next()
-            self._wakeup.wait(delay)
+            self._wakeup.wait(self._reasons.next_look(delay))
 
     def _next_try(self, report: Report) -> int | None:
         """Wait for the order of another try; None if none will come, or the host need not stay for it."""
@@ -323,58 +363,17 @@ class Host:
         while not (self._identity.on_bastion or self._reasons.shut_down):
             order = self._link.order
             if not may_be_followed(report.phase, report.error) or (
-                order is not None and (order.action is OrderAction.STOP or order.max_tries <= number)
+                order is not None and (order.action is OrderAction.STOP or order.is_last(number))
             ):
                 self._link.stop_polling()
                 self._parts.sidecar.end()
                 if self._identity.arguments.leave_when_done:
-                    self._wait(lambda: self._parts.sidecar.done, at_most_seconds=PROXY_LOG_SECONDS)
+                    self._waits.until(lambda: self._parts.sidecar.done, at_most_seconds=PROXY_LOG_SECONDS)
                     return None
             elif order is not None and order.try_number > number:
                 return order.try_number
-            self._wakeup.wait(_FOREVER)
+            self._wakeup.wait(FOREVER)
         return None
-
-    def _store_rest_of_log(self, *, gap: bool = False) -> None:
-        """Upload what an earlier agent left in the spools; give up only at shutdown.
-
-        `gap`: unread output may be lost; the log then says so.
-        """
-        if self._state.proxy_spool_dir.is_dir():
-            self._store_rest_of(self._new_proxy_log(self._wakeup.set), gap=False)
-        self._store_rest_of(self._parts.open_log(), gap=gap)
-
-    def _store_rest_of(self, log: HostLog, *, gap: bool) -> None:
-        try:
-            log.open()
-        except OSError as error:
-            _log.warning("the log spool cannot be read; the remaining output is lost: %s", error)
-            return
-        if not gap and log.is_empty:
-            return
-        self._until_answered(log.go_on)
-        if gap:
-            log.gap("the agent of this host was restarted")
-        log.close()
-        log.start()
-        if not self._wait(lambda: log.done, at_most_seconds_if_shut_down=SHUTDOWN_FLUSH_SECONDS):
-            log.abandon()
-
-    def _store_rest_of_outputs(self) -> None:
-        if not self._state.prepared:
-            return
-        order = self._until_answered(lambda: host_outputs.order_of(self._parts))
-        folder = None if order is None else host_outputs.folder_of(self._parts, order)
-        if folder is None or not folder.is_dir():
-            return
-        sync = host_outputs.begin(self._parts, folder)
-        sync.finish()
-        deadline = self._clock.monotonic() + limits.OUTPUT_FINAL_SECONDS
-        while not (sync.done or self._reasons.urgent) and self._clock.monotonic() < deadline:
-            self._wakeup.wait(self._identity.arguments.poll_seconds)
-        if not sync.done:
-            sync.abandon()
-            _log.warning("%s", host_outputs.describe_missing(sync))
 
     def _new_log(self) -> HostLog:
         return self._log_of("worker", self._state.spool_dir, SPOOL_MAX_BYTES, self._wakeup.set)
@@ -401,10 +400,20 @@ class Host:
         if identity.on_bastion or not identity.peers:
             return ""
         # Only host 0 chooses, and publishes its own address.
-        return coordinator.choose(identity.address, run=identity.arguments.run, emulated=self._parts.emulated)
+        return coordinator.choose(
+            identity.address,
+            run=identity.arguments.run,
+            emulated=self._parts.emulated,
+            gpus=bool(identity.gpus),
+        )
 
     def _stopped_before(self, stop: Stop) -> Report:
         return self._never_ran(stop.phase, stop.error, f"before the command started: {stop.message}")
+
+    def _not_ended(self) -> Report:
+        self._left.store_log()
+        message = "processes of the last try could not be ended, and no other try may run beside them"
+        return self._never_ran(HostPhase.FAILED, host_errors.HOST_FAILED, message)
 
     def _never_ran(self, phase: HostPhase, error: str, message: str) -> Report:
         return self._reporter.make(phase, error=error, message=message, ended_at=self._clock.now())
@@ -412,40 +421,7 @@ class Host:
     def _store_report(self, report: Report) -> bool:
         """Publish the final report and wait until it is stored; give up only at shutdown."""
         self._link.publish(report)
-        return self._wait(lambda: self._link.settled, at_most_seconds_if_shut_down=SHUTDOWN_REPORT_SECONDS)
-
-    def _wait(
-        self,
-        condition: Callable[[], bool],
-        *,
-        at_most_seconds: float | None = None,
-        at_most_seconds_if_shut_down: float = 0.0,
-    ) -> bool:
-        """Wait until the condition is true or time is up; return the condition."""
-        deadline = None if at_most_seconds is None else self._clock.monotonic() + at_most_seconds
-        shut_down = False
-        while not condition():
-            now = self._clock.monotonic()
-            if self._reasons.shut_down and not shut_down:
-                shut_down = True
-                until = now + at_most_seconds_if_shut_down + self._reasons.spare_seconds
-                deadline = until if deadline is None else min(deadline, until)
-            if deadline is not None and now >= deadline:
-                return False
-            self._wakeup.wait(_FOREVER if deadline is None else deadline - now)
-        return True
-
-    def _until_answered(self, operation: Callable[[], T]) -> T | None:
-        """Retry a store operation until the bucket answers; return None only at shutdown."""
-        backoff = Backoff(self._rng)
-        while not self._reasons.shut_down:
-            try:
-                return operation()
-            except StoreError as error:  # noqa: PERF203 - the loop is a retry
-                delay = backoff.next()
-                _log.warning("the bucket did not answer; retrying in %.1f s: %s", delay, error)
-                self._wakeup.wait(delay)
-        return None
+        return self._waits.until(lambda: self._link.settled, at_most_seconds_if_shut_down=SHUTDOWN_REPORT_SECONDS)
 
 
 def state_dir_of(environ: Mapping[str, str]) -> Path:

@@ -61,6 +61,11 @@ class HostIdentity:
         return self.arguments.num_slices * self.arguments.hosts_per_slice
 
     @property
+    def gpus(self) -> int:
+        """GPUs of this host."""
+        return self.arguments.gpus_per_host or 0
+
+    @property
     def on_bastion(self) -> bool:
         """Whether the job has no slice."""
         return not self.arguments.accelerator_type

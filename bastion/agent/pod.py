@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from bastion.agent.identity import HostIdentity
-from bastion.core.bucket import protocol
+from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.protocol import AgentArguments, HostPhase, Report
 from bastion.core.errors import InvalidDocument
 
@@ -20,10 +20,12 @@ from bastion.core.errors import InvalidDocument
 ARGUMENTS = "BASTION_AGENT"
 POD_UID = "BASTION_POD_UID"
 POD_IP = "BASTION_POD_IP"
+POD_NAME = "BASTION_POD_NAME"
 SLICE_INDEX = "BASTION_SLICE_INDEX"
 WORKER = "BASTION_WORKER"
 # Host names of the slice's pods by worker number, separated by commas.
 PEERS = "BASTION_PEERS"
+INPUT_CACHE = "BASTION_INPUT_CACHE"
 TERMINATION_LOG = "BASTION_TERMINATION_LOG"
 # Set by GKE for multi-host TPU slices: its webhook and its device plugin.
 PLATFORM_PEERS = "TPU_WORKER_HOSTNAMES"
@@ -48,13 +50,14 @@ def read_identity(environ: Mapping[str, str]) -> HostIdentity:
         arguments = protocol.read(AgentArguments, _required(environ, ARGUMENTS).encode())
     except InvalidDocument as error:
         raise InvalidDocument(f"{ARGUMENTS}: {error}") from error
-    arguments = arguments.model_copy(update={"slice_index": _number(environ, SLICE_INDEX)})
+    cache = environ.get(INPUT_CACHE, arguments.input_cache)
+    arguments = arguments.model_copy(update={"slice_index": _number(environ, SLICE_INDEX), "input_cache": cache})
     address = _required(environ, POD_IP)
     try:
         ipaddress.ip_address(address)
     except ValueError as error:
         raise InvalidDocument(f"{POD_IP} is {address[:80]!r}, not an IP address") from error
-    return HostIdentity(
+    identity = HostIdentity(
         arguments=arguments,
         worker=_number(environ, WORKER),
         peers=_peers(environ, arguments, address),
@@ -63,6 +66,8 @@ def read_identity(environ: Mapping[str, str]) -> HostIdentity:
         boot_id=_required(environ, POD_UID),
         tpu_variables={name: environ[name] for name in _PLATFORM if environ.get(name)},
     )
+    _require_own_name(environ, identity)
+    return identity
 
 
 def ending_message(identity: HostIdentity, report: Report | None, *, stored: bool) -> str:
@@ -107,6 +112,21 @@ def _peers(environ: Mapping[str, str], arguments: AgentArguments, address: str) 
         if not _is_host(peer):
             raise InvalidDocument(f"{name}: {peer[:80]!r} is not a host name or IP address")
     return peers
+
+
+def _require_own_name(environ: Mapping[str, str], identity: HostIdentity) -> None:
+    """Raise InvalidDocument in someone's copy of the run's JobSet or pod: it is no host of the run.
+
+    Job names their pods so: podGenerateNameWithIndex in pkg/controller/job/indexed_job_utils.go.
+    """
+    name = _required(environ, POD_NAME)
+    run = identity.arguments.run
+    own = f"{keys.gang(run)}-slice-{identity.slice_index}-{identity.worker}-"
+    if not name.startswith(own):
+        raise InvalidDocument(
+            f"the pod {name[:80]} is a copy of a pod of run {run} and not a host of it; remove the bastion's "
+            "labels, variables and command from the copy"
+        )
 
 
 def _is_host(text: str) -> bool:

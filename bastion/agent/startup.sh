@@ -64,6 +64,10 @@ if match:
         storage = "http://" + storage
     name = urllib.parse.quote(match.group(2), safe="")
     path = "%s/storage/v1/b/%s/o/%s?alt=media" % (storage.rstrip("/"), match.group(1), name)
+elif root.startswith("s3://"):
+    # There the file comes from an init container.
+    if len(sys.argv) < 3:
+        refuse("has a ROOT on S3, which this host cannot read: %.80r; in a pod set agent_image for the cluster" % root)
 elif not root.startswith("/"):
     refuse("names no bucket: %.80r" % root)
 if any(character < " " for character in path):
@@ -171,7 +175,11 @@ install_agent() (
   if [ -x "$agents/$sha256/bin/python" ]; then exit 0; fi
   archive="$source"
   modules=()
-  if [[ "$source" != /* ]]; then modules=(bastion.adapters.gcs.store); fi
+  case "$source" in
+    /*) ;;
+    s3:*) modules=(bastion.adapters.s3.store) ;;
+    *) modules=(bastion.adapters.gcs.store) ;;
+  esac
   if [ -n "$file" ]; then
     archive="$file"
   elif [[ "$source" != /* ]]; then
@@ -226,7 +234,7 @@ prepare() {
     say 'waiting for the metadata server'
     return 1
   fi
-  if ! found="$(printf '%s' "$arguments" | "$python" -I -S -c "$source_program" "$from")"; then
+  if ! found="$(printf '%s' "$arguments" | "$python" -I -S -c "$source_program" "$from" ${file:+"$file"})"; then
     hopeless "${found:-$python cannot read $from}"
     return
   fi
@@ -263,6 +271,13 @@ prepare_for_ever() {
   done
 }
 
+# make_job_user: create the user that commands run as. The agent finds out that it is not there, and says so.
+make_job_user() {
+  id -u bastion-job > /dev/null 2>&1 && return
+  useradd --system --user-group --create-home --home-dir /var/lib/bastion-job --shell /bin/bash bastion-job ||
+    say 'the user bastion-job could not be created'
+}
+
 # start_unit: run the agent under systemd, which restarts it.
 #
 # KillMode: at shutdown only the agent is signaled, and it signals the command; a second signal would interrupt the
@@ -293,6 +308,7 @@ UNIT
 
 if [ -n "$pod" ] && [ -n "${HOME:-}" ]; then mkdir -p "$HOME"; fi
 prepare_for_ever
+if [ -z "$pod" ] && [ "${BASTION_EMULATED_TPU:-}" != 1 ]; then make_job_user; fi
 if [ -z "$pod" ] && [ -d "$units" ] && [ "${BASTION_EMULATED_TPU:-}" != 1 ]; then
   until start_unit; do
     if [ -n "$stopping" ]; then exit 143; fi

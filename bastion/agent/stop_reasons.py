@@ -1,4 +1,5 @@
-"""Why a host stops: it is shut down, the cloud takes it away, its order says so, or its order is lost. Does no I/O.
+"""Why a host stops: it is shut down, the cloud takes it away, its order says so, its order is lost, or the job's time
+is over. Does no I/O.
 
 Invariant: nothing else ends a running command. An unreachable bucket or a dead daemon is no reason, unless another
 machine may start the command again (`order_lost_seconds`).
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 
 from bastion.agent.bucket_link import BucketLink
 from bastion.agent.identity import HostIdentity
+from bastion.agent.time_limit import TimeLimit
 from bastion.agent.vm_notices import VmNotices
 from bastion.core import limits
 from bastion.core.bucket import host_errors
@@ -28,22 +30,33 @@ class Stop:
         phase: The host's phase afterwards: STOPPED, FAILED, or WAITING for the next try.
         error: One of `bastion.core.bucket.host_errors`, or empty.
         deadline: Monotonic seconds.
+        stuck: The command's stacks must be shown before it is ended.
     """
 
     phase: HostPhase
     error: str
     message: str
     deadline: float
+    stuck: bool = False
 
 
 class StopReasons:
     """The stop reasons of one host. A signal handler calls `begin_shutdown` when the host shuts down."""
 
-    def __init__(self, identity: HostIdentity, link: BucketLink, notices: VmNotices | None, *, clock: Clock) -> None:
+    def __init__(
+        self,
+        identity: HostIdentity,
+        link: BucketLink,
+        notices: VmNotices | None,
+        *,
+        clock: Clock,
+        time_limit: TimeLimit | None = None,
+    ) -> None:
         self._order_lost_seconds = identity.arguments.order_lost_seconds
         self._link = link
         self._notices = notices
         self._clock = clock
+        self._time_limit = time_limit
         self._shutdown_seconds = identity.arguments.shutdown_seconds
         self._shut_down_at = 0.0
         self.shut_down = False
@@ -68,7 +81,16 @@ class StopReasons:
 
     def of_try(self, number: int) -> Stop | None:
         """Why this host must not begin or continue a try."""
+        return self.after_end(number) or self._of_time()
+
+    def after_end(self, number: int) -> Stop | None:
+        """Why this host must not take long to store what a command left that has ended."""
         return self.of_host() or self._of_order(number)
+
+    def next_look(self, at_most_seconds: float) -> float:
+        """Seconds after which a reason may have come that wakes nobody."""
+        left = None if self._time_limit is None else self._time_limit.seconds_left
+        return at_most_seconds if left is None or left <= 0 else min(at_most_seconds, left)
 
     def of_host(self) -> Stop | None:
         """Why this host goes away."""
@@ -116,8 +138,21 @@ class StopReasons:
             )
         return None
 
+    def _of_time(self) -> Stop | None:
+        limit = self._time_limit
+        left = None if limit is None else limit.seconds_left
+        if limit is None or left is None or left > 0:
+            return None
+        return Stop(
+            phase=HostPhase.STOPPED,
+            error=host_errors.OVERTIME,
+            message="the job's time is over (--max_run)",
+            deadline=self._clock.monotonic() + limit.grace_seconds,
+        )
+
     def _ordered(self, order: Order, phase: HostPhase) -> Stop:
         message = order.reason
         if phase is HostPhase.WAITING:
             message = message or f"try {order.try_number} begins on all hosts"
-        return Stop(phase=phase, error="", message=message, deadline=self._clock.monotonic() + order.grace_seconds)
+        deadline = self._clock.monotonic() + order.grace_seconds
+        return Stop(phase=phase, error="", message=message, deadline=deadline, stuck=order.dump_stacks)

@@ -97,14 +97,15 @@ class Command:
             flags.DEFINE_string(
                 "root",
                 None,
-                "The bastion's folder: gs://BUCKET/NAME-bastion or a local folder; replaces --bastion and --bucket.",
+                "The bastion's folder: gs://BUCKET/NAME-bastion, s3://BUCKET/NAME-bastion or a local folder; replaces "
+                "--bastion and --bucket.",
                 flag_values=values,
             )
             flags.DEFINE_string(
                 "bastion", None, "The bastion's name, which ends in -bastion. Requires --bucket.", flag_values=values
             )
             flags.DEFINE_string(
-                "bucket", None, "The bastion's bucket: gs://BUCKET or a local folder.", flag_values=values
+                "bucket", None, "The bastion's bucket: gs://BUCKET, s3://BUCKET or a local folder.", flag_values=values
             )
         if self.takes_output:
             flags.DEFINE_enum("output", "text", ["text", "json"], "Format of the data on stdout.", flag_values=values)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+import os
 import socket
 import time
 from pathlib import Path
@@ -12,8 +14,11 @@ from bastion.adapters.system_clock import SystemClock
 from bastion.cli.command import Invocation
 from bastion.cli.output import plain, say
 from bastion.cli.target import Target, resolve
+from bastion.cli.user import default_user
+from bastion.cli.user_config import read_config
 from bastion.core.errors import Refused, StoreUnavailable
-from bastion.wiring.roots import Root, open_root, storage_emulator
+from bastion.wiring.buckets import storage_emulator
+from bastion.wiring.roots import Root, open_root, s3_endpoint
 
 if TYPE_CHECKING:
     from bastion.client import Client
@@ -28,7 +33,7 @@ def open_client(call: Invocation, *, start: bool = False) -> tuple[Client, Targe
 
     Raises:
         Refused: There is no such bastion, or the flags contradict each other.
-        StoreUnavailable: Nothing listens at $STORAGE_EMULATOR_HOST.
+        StoreUnavailable: Nothing listens at $STORAGE_EMULATOR_HOST, or at $AWS_ENDPOINT_URL.
     """
     from bastion.client import Client
 
@@ -39,7 +44,30 @@ def open_client(call: Invocation, *, start: bool = False) -> tuple[Client, Targe
         ensure_up(say)
     _check_folder(target)
     check_endpoint(target.root)
-    return Client(open_root(target.root.url), target.root, SystemClock()), target
+    _show_waits()
+    store, inbox = open_root(target.root.url), read_config().get("inbox", "")
+    return Client(store, target.root, SystemClock(), user=_user(), inbox=inbox), target
+
+
+def _user() -> str:
+    """Who runs this command, or whose job does; empty if that is not known."""
+    try:
+        return os.environ.get("BASTION_USER_ID", "") or default_user()
+    except Refused:
+        return ""
+
+
+class _Shown(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        say(f"bastion: {plain(record.getMessage())}")
+
+
+def _show_waits() -> None:
+    """Show what an adapter says when a bucket takes long to answer."""
+    adapters = logging.getLogger("bastion.adapters.bucket_requests")
+    if not adapters.handlers:
+        adapters.addHandler(_Shown(level=logging.INFO))
+        adapters.setLevel(logging.INFO)
 
 
 def warn_if_no_daemon(client: Client, target: Target) -> bool:
@@ -57,7 +85,8 @@ def start_command(target: Target) -> str:
 
 
 def check_endpoint(root: Root) -> None:
-    """Raise StoreUnavailable if nothing listens at $STORAGE_EMULATOR_HOST for some seconds and the root is there.
+    """Raise StoreUnavailable if nothing listens at $STORAGE_EMULATOR_HOST, or for S3 at $AWS_ENDPOINT_URL, for some
+    seconds and the root is there.
 
     Only a refused connection counts; the store's own connection reports other problems better.
     """
@@ -68,7 +97,7 @@ def check_endpoint(root: Root) -> None:
 
 def problem_of_endpoint(root: Root, *, patience_seconds: float) -> str:
     """What is wrong with the root's endpoint, and what to do about it; empty if something listens."""
-    url = "" if root.local else storage_emulator()
+    url = {"gs": storage_emulator, "s3": s3_endpoint}.get(root.scheme, str)()
     try:
         place = urlsplit(url)
         host, port = place.hostname, place.port or (443 if place.scheme == "https" else 80)
@@ -78,6 +107,11 @@ def problem_of_endpoint(root: Root, *, patience_seconds: float) -> str:
         return ""
     gives_up = time.monotonic() + patience_seconds
     while _refuses(host, port):
+        if time.monotonic() >= gives_up and root.scheme == "s3":
+            return (
+                f"nothing listens at {plain(url)}, which AWS_ENDPOINT_URL names for {root.bucket}; start the server, "
+                "correct the variable, or unset it to use Amazon S3"
+            )
         if time.monotonic() >= gives_up:
             return (
                 f"nothing listens at {plain(url)}, which STORAGE_EMULATOR_HOST names for {root.bucket}; start the "

@@ -20,6 +20,8 @@ from bastion.cli.registry import ENTRIES, GROUPS, Entry
 from bastion.core.errors import Refused
 from bastion.core.plain_text import plain_line
 
+# Commands that are named if a group is missing: `run` is a command of several.
+_MEANT_MAX = 3
 _HELP = ("-h", "-help", "--help", "--helpshort", "--helpfull")
 # absl's own flags that read other arguments or ignore mistakes.
 _REFUSED = {
@@ -58,7 +60,8 @@ def find(words: Sequence[str]) -> tuple[Entry, int]:
     known = [*(entry.name for entry in ENTRIES), *GROUPS, *(entry.name.split()[-1] for entry in ENTRIES)]
     near = difflib.get_close_matches(first, dict.fromkeys(known), n=1, cutoff=0.6)
     full = [entry.name for entry in ENTRIES if near and (entry.name == near[0] or entry.name.split()[-1] == near[0])]
-    hint = f"did you mean bastion {full[0] if full else near[0]}?" if near else "see bastion --help"
+    meant = " or ".join(f"bastion {name}" for name in (full or near)[:_MEANT_MAX])
+    hint = f"did you mean {meant}?" if near else "see bastion --help"
     raise Refused(f"no such command: {plain(first)!r}; {hint}")
 
 
@@ -156,8 +159,8 @@ def _check_operands(name: str, command: Command, operands: tuple[str, ...], afte
             raise Refused(f"{extra!r} before the -- is not a flag; {usage}")
         raise Refused(f"bastion {name} does not take {extra!r}; {usage}")
     if len(operands) < least:
-        named = re.findall(r"[A-Z]{2,}", re.sub(r"\[.*?\]|--\S+", "", command.usage))
+        named = re.findall(r"\b[A-Z]+\b", re.sub(r"\[.*?\]|--\S+", "", command.usage))
         missing = " and ".join(named[len(operands) : least]) or command.usage
-        raise Refused(f"{missing} is missing; {usage}")
+        raise Refused(f"{missing} {'are' if ' and ' in missing else 'is'} missing; {usage}")
     if "JOB" in command.usage and "" in operands:
         raise Refused(f"the job name is empty; {usage}")

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from bastion.cli.output import plain
+from bastion.core.disk_limit import shown_part
 from bastion.core.instants import duration as duration
 from bastion.core.instants import to_rfc3339
 from bastion.core.model.clusters import where
+from bastion.core.plurals import count as count
 from bastion.core.status.document import BacklogEntry, CapacityWait, JobEntry, Phase
 
 NOT_PICKED_UP = "submitted; waiting for the scheduler to pick it up"
@@ -31,11 +33,6 @@ def two_units(seconds: float) -> str:
     return "".join(f"{number}{unit}" for number, unit in parts if number) or "0m"
 
 
-def count(number: object, noun: str) -> str:
-    """`1 host`, `4 hosts`."""
-    return f"{number} {noun}{'' if str(number) == '1' else 's'}"
-
-
 def resources(instance_type: object, num_replicas: object, amounts: object) -> str:
     """`tpu-v4-32`, `2 x tpu-v4-32`, `v4=8`, or `-` for a job that uses no quota."""
     if instance_type:
@@ -54,7 +51,7 @@ def needs(entry: JobEntry) -> str:
 def ending(outcome: str, message: str) -> str:
     """`failed: <message>`, but `cancelled by alice` rather than `cancelled: cancelled by alice`."""
     outcome, message = plain(outcome), plain(message)
-    if message.startswith(outcome):
+    if message.lower().startswith(outcome):
         return message
     return f"{outcome}: {message}" if message else outcome
 
@@ -77,7 +74,9 @@ def backlog(entry: BacklogEntry) -> str:
 
 
 def _waiting(wait: CapacityWait, now: float) -> str:
-    """`WAITING_FOR_RESOURCES for 12m in us-central2-b`."""
+    """`WAITING_FOR_RESOURCES for 12m in us-central2-b`, `in queue bastion-a for 12m in cluster training: Pending`."""
+    if wait.queue:
+        return plain(f"in queue {wait.queue} for {age(wait.since, now)}{where(wait.zone)}: {wait.state}")
     return plain(f"{wait.state} for {age(wait.since, now)}{where(wait.zone)}")
 
 
@@ -91,6 +90,8 @@ def _again(entry: JobEntry) -> str:
     parts = [f"attempt {entry.attempt}"] if entry.attempt is not None and entry.attempt > 1 else []
     if entry.try_number is not None and entry.try_number > 1:
         parts.append(f"try {entry.try_number} of {entry.max_tries}")
+    if entry.stuck_tries:
+        parts.append(f"stuck {count(entry.stuck_tries, 'time')}")
     return f" ({', '.join(parts)})" if parts else ""
 
 
@@ -100,23 +101,28 @@ def progress(entry: JobEntry | None, now: float, *, kept_out: bool = False) -> s
         return "submitted, but not queued yet" if kept_out else NOT_PICKED_UP
     again = _again(entry)
     hosts = entry.hosts
+    why = f": {plain(entry.host_problem)}" if entry.host_problem else ""
     match entry.phase:
         case Phase.QUEUED:
             return plain(f"queued: {entry.reason.code}: {entry.reason.message}") if entry.reason else "queued"
         case Phase.PROVISIONING if entry.waiting is not None:
             return f"provisioning: {_waiting(entry.waiting, now)}{again}"
+        case Phase.PROVISIONING | Phase.RUNNING if entry.input_bytes:
+            return f"fetching inputs: {shown_part(entry.fetched_bytes or 0, entry.input_bytes)}{again}{why}"
         case Phase.PROVISIONING:
-            why = f": {plain(entry.host_problem)}" if entry.host_problem else ""
             up = f" {entry.hosts_up or 0}/{hosts} hosts" if hosts else ""
             return f"provisioning{up}{again}{why}"
         case Phase.RUNNING:
-            return f"running on {count(hosts, 'host')}{again}" if hosts else f"running{again}"
+            return f"running on {count(hosts, 'host')}{again}{why}" if hosts else f"running{again}"
         case Phase.STOPPING:
             if not entry.stopping:
                 return "stopping"
             cause, _, message = entry.stopping.partition(": ")
             # A job whose commands have ended is not being stopped.
             return f"{'ending' if cause in ('succeeded', 'failed') else 'stopping'}: {ending(cause, message)}"
+        case Phase.CLEANING if entry.group_left:
+            left = count(entry.group_left, "other job")
+            return f"waiting for {left} of group {plain(entry.group or '')} before it cleans up"
         case Phase.CLEANING:
             return "cleaning up"
         case _:

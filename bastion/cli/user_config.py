@@ -14,12 +14,13 @@ from bastion.core.errors import Refused
 
 # Keys of the config file, with their meaning.
 CONFIG_KEYS = {
-    "root": "the bastion's folder, gs://BUCKET/NAME-bastion or a local one",
+    "root": "the bastion's folder, gs://BUCKET/NAME-bastion, s3://BUCKET/NAME-bastion or a local one",
     "bastion": "the bastion's name; use it with bucket, instead of root",
     "bucket": "the bastion's bucket; also completes --bastion=NAME",
     "quota_root": "the quota file's root, if it is in a private bucket: gs://BUCKET/NAME-bastion or a local folder",
     "project_id": "project that launch uses without --project_id",
     "user_id": "user that launch uses without --user_id",
+    "inbox": "inbox that your jobs and requests go to, if it is not yours (a project's)",
     "proxy": "what slice jobs encrypt without --proxy: BUCKET[/PREFIX]:KEY,... where KEY is a Cloud KMS key name",
 }
 

@@ -9,10 +9,14 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from pydantic import ValidationError
+
 from bastion.adapters.kubernetes import google_identity, permissions
 from bastion.adapters.kubernetes.permissions import Permission
 from bastion.core.errors import Refused
 from bastion.core.model.clusters import Provider
+from bastion.core.model.job_spec_format import check_image
+from bastion.core.model.settings_tables import ClusterTable
 
 Object = dict[str, Any]
 
@@ -22,6 +26,10 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _IDENTITY_ANNOTATIONS: Final[dict[Provider, str]] = {
     "gke": "iam.gke.io/gcp-service-account",
     "eks": "eks.amazonaws.com/role-arn",
+}
+_IDENTITIES: Final[dict[Provider, tuple[re.Pattern[str], str]]] = {
+    "gke": (re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+"), "daemon@my-project.iam.gserviceaccount.com"),
+    "eks": (re.compile(r"arn:[^:\s]+:iam::[0-9]+:role/\S+"), "arn:aws:iam::123456789012:role/daemon"),
 }
 _RBAC = "rbac.authorization.k8s.io"
 # Of the image (`Dockerfile`).
@@ -39,6 +47,7 @@ class Installation:
         daemon_identity: The account of the provider's cloud that the daemon acts as; empty: none.
         worker_identity: The same, of the jobs' pods.
         workload_identity_provider: As in the cluster's settings, for the daemon's own pod.
+        queue: As in the cluster's settings: with it, the daemon may read what Kueue says of its jobs.
     """
 
     name: str
@@ -51,13 +60,15 @@ class Installation:
     daemon_identity: str = ""
     worker_identity: str = ""
     workload_identity_provider: str = ""
+    queue: str = ""
 
 
 def objects(wanted: Installation) -> list[Object]:
     """Return the objects in the order in which to create them. Raises Refused for what Kubernetes would not accept."""
     _check(wanted)
     identity = f"{wanted.namespace}-{wanted.name}-identity"  # of the whole cluster
-    rules = [_rule(permission) for permission in permissions.IN_NAMESPACE]
+    inside = (*permissions.IN_NAMESPACE, *(permissions.WITH_QUEUE if wanted.queue else ()))
+    rules = [_rule(permission) for permission in inside]
     one = {**_rule(permissions.IDENTITY), "resourceNames": [permissions.IDENTITY_NAMESPACE]}
     return [
         {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": wanted.namespace}},
@@ -83,7 +94,9 @@ def settings(wanted: Installation, cluster: str = "here") -> str:
     ]
     if wanted.workload_identity_provider:
         lines.append(f'workload_identity_provider = "{wanted.workload_identity_provider}"')
-    if wanted.provider != "gke":
+    if wanted.queue:
+        lines.append(f'queue = "{wanted.queue}"')
+    if wanted.provider != "gke" or wanted.root.startswith("s3://"):
         lines.append(f'agent_image = "{wanted.image}"')
     return "\n".join(lines) + "\n"
 
@@ -98,14 +111,21 @@ def _check(wanted: Installation) -> None:
             raise Refused(
                 f"--{flag}={name!r} is not a valid Kubernetes name; use lowercase letters, digits and '-', 63 at most"
             )
+    if wanted.namespace.startswith("kube-"):
+        raise Refused(f"--namespace={wanted.namespace} is Kubernetes' own; give the bastion a namespace of its own")
+    try:
+        check_image(wanted.image)
+    except ValueError as error:
+        raise Refused(f"--image={wanted.image} is not valid: it {error}") from error
     if wanted.name == wanted.service_account:
         raise Refused(
             f"--name and --service_account are both {wanted.name}; users' commands run as the second, so give it "
             "another name"
         )
-    if not wanted.root.startswith("gs://"):
+    if not wanted.root.startswith(("gs://", "s3://")):
         raise Refused(
-            f"{wanted.root} is a folder; pods of several nodes need a bucket: use --root=gs://BUCKET/NAME-bastion"
+            f"{wanted.root} is a folder; pods of several nodes need a bucket: use --root=gs://BUCKET/NAME-bastion or "
+            "--root=s3://BUCKET/NAME-bastion"
         )
     provider = wanted.workload_identity_provider
     if provider and not _PROVIDER.fullmatch(provider):
@@ -113,8 +133,19 @@ def _check(wanted: Installation) -> None:
             f"--workload_identity_provider={provider!r} is not a provider of a pool; use "
             "projects/NUMBER/locations/global/workloadIdentityPools/POOL/providers/NAME"
         )
+    try:
+        ClusterTable(uid="0" * 8, queue=wanted.queue)
+    except ValidationError as error:
+        raise Refused(
+            f"--queue={wanted.queue!r} is not a LocalQueue's name; use lowercase letters, digits and '-', with "
+            "{project} where the project's name belongs: bastion-{project}"
+        ) from error
     if wanted.provider not in _IDENTITY_ANNOTATIONS and (wanted.daemon_identity or wanted.worker_identity):
         raise Refused("--daemon_identity and --worker_identity require --provider=gke or --provider=eks")
+    for flag, identity in (("daemon_identity", wanted.daemon_identity), ("worker_identity", wanted.worker_identity)):
+        form, example = _IDENTITIES.get(wanted.provider, (None, ""))
+        if identity and form is not None and not form.fullmatch(identity):
+            raise Refused(f"--{flag}={identity!r} is not an account of {wanted.provider}; use one such as {example}")
 
 
 def _labels(wanted: Installation) -> dict[str, str]:

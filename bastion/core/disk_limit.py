@@ -12,6 +12,7 @@ from bastion.core.errors import InvalidDocument
 
 NOTICE_NAME = "over-disk-limit"
 _KIB = 1024
+_UNITS = (("TiB", _KIB**4), ("GiB", _KIB**3), ("MiB", _KIB**2), ("KiB", _KIB))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +44,13 @@ class DiskNotice:
             f"no space left on device: {shown(self.free)} of {shown(self.total)} is free, "
             f"and this job's files use the most, {shown(self.held)}"
         )
+
+
+def shown_part(done: int, total: int) -> str:
+    """Return two numbers of bytes as `3.1 of 12.0 GiB`."""
+    unit, size = next(((unit, size) for unit, size in _UNITS if total >= size), ("B", 1))
+    digits = 0 if size == 1 else 1
+    return f"{done / size:.{digits}f} of {total / size:.{digits}f} {unit}"
 
 
 def shown(size: int) -> str:

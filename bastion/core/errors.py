@@ -38,6 +38,16 @@ class InvalidDocument(BastionError):
     """An object in the bucket is malformed (half-written, or foreign)."""
 
 
+class SecretUnreadable(Refused):
+    """A host cannot read the value of a job's secret. The message has no value."""
+
+
+class SecretUnavailable(BastionError):
+    """The source of a secret did not answer properly; a retry may succeed. The message has no value."""
+
+    exit_code = EXIT_INFRASTRUCTURE
+
+
 class StoreError(BastionError):
     """An object store refused or failed an operation."""
 

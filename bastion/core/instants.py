@@ -33,5 +33,11 @@ def duration(seconds: float) -> str:
     return f"{days}d{hours}h" if hours else f"{days}d"
 
 
+def exact_duration(seconds: int) -> str:
+    """`45s`, `1m40s`, `2h`, `1d1s`: as a limit is given, without rounding."""
+    parts = (("d", seconds // 86400), ("h", seconds // 3600 % 24), ("m", seconds // 60 % 60), ("s", seconds % 60))
+    return "".join(f"{count}{unit}" for unit, count in parts if count) or "0s"
+
+
 def utc_day(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, timezone.utc).strftime("%Y%m%d")

@@ -38,12 +38,20 @@ PRIORITY_MIN = 1
 PRIORITY_MAX = 5
 # The priority of a job that names none.
 PRIORITY_DEFAULT = 5
+# Jobs that Kueue has at once, running ones included; each costs objects in the cluster and a part of the status.
+SUBMITTED_JOBS_MAX = 1000
+# Conditions, and admission checks, of a job in a queue of Kueue that the status has.
+QUEUE_FACTS_SHOWN = 8
 # Slices of a gang; each is a call to the provisioning API.
 NUM_REPLICAS_MAX = 256
 # A job's expected duration: a year.
 EXPECTED_DURATION_MAX_SECONDS = 366 * 86400
 # Tries of a command that keeps failing.
 TRIES_MAX = 100
+# Jobs that one job waits for; each is looked up when the job is accepted.
+AFTER_MAX = 64
+# Length of the name of a group, as of a new job.
+GROUP_MAX_CHARS = 63
 # Age at which an invalid spec is quarantined; a younger one may be half written.
 QUARANTINE_STILL_SECONDS = 1.0
 # Jobs named in the lease because a new daemon could not adopt their attempts: it cannot read or write their states.
@@ -70,7 +78,7 @@ DOCUMENT_MAX_BYTES = 1024 * 1024
 
 # Size of a host's report: a phase, an exit code and a message of at most 1,000 characters.
 REPORT_MAX_BYTES = 16 * 1024
-# Size of a claim: two names, a boot id and an address, or why the gate is closed.
+# Size of a claim: two names, a boot id and addresses of up to 256 hosts, or why the gate is closed.
 CLAIM_MAX_BYTES = 16 * 1024
 # Size of an order: the command and environment of a spec, and why to stop.
 ORDER_MAX_BYTES = 256 * 1024
@@ -84,6 +92,8 @@ READ_MAX_BYTES = 64 * 1024 * 1024
 ALARMS_OF_JOBS_MAX = 100
 # Length of the reason why an object cannot be read, in the status and in `jobs/invalid/`.
 PROBLEM_MAX_CHARS = 1000
+# What the status shows of the reason why an object in an inbox is refused.
+PROBLEM_SHOWN_MAX_CHARS = 300
 
 # Length of a key: Cloud Storage's limit. Folder buckets keep it too, so that their objects can be copied to a cloud
 # bucket.
@@ -129,6 +139,18 @@ BUNDLE_UNPACKED_MAX_BYTES = 4 * 1024 * 1024 * 1024
 # Files and folders of a user's code; each costs the host an inode.
 BUNDLE_ENTRIES_MAX = 200_000
 
+# Inputs of a job.
+INPUTS_MAX = 16
+# Objects of one input: each costs a request and an inode.
+INPUT_OBJECTS_MAX = 20_000_000
+# Default size of the folder that keeps inputs on a host.
+INPUT_CACHE_GIB = 100
+# Objects in each part of an input's pinned listing; a part is in memory while its objects are fetched.
+INPUT_PART_OBJECTS = 10_000
+# Size of such a part, packed; a larger one is foreign.
+INPUT_PART_MAX_BYTES = 16 * 1024 * 1024
+# Bytes that one request fetches of a large input; each thread has as many in memory.
+INPUT_RANGE_BYTES = 8 * 1024 * 1024
 # Size of the parts in which a large output file is stored; a part is in memory while it is sent.
 OUTPUT_PART_BYTES = 32 * 1024 * 1024
 # Files of one output folder; each is a line of every manifest.
@@ -141,6 +163,19 @@ OUTPUT_MANIFEST_MAX_VALUES = 4_000_000
 OUTPUT_PERIOD_SECONDS = 60.0
 # Time for storing outputs after the command has ended.
 OUTPUT_FINAL_SECONDS = 600.0
+
+# What a host stores of the lines in a job's results file and of its MLLOG lines, in the form in which they are stored.
+RESULTS_MAX_BYTES = 1024 * 1024
+# Lines of these; a benchmark that needs more reports every tenth step.
+RESULTS_MAX_LINES = 10_000
+# Length of such a line; of a longer one only the beginning is stored, which is no longer valid.
+RESULTS_LINE_MAX_BYTES = 16 * 1024
+# Size of a results file that a host reads; lines after that are dropped, however many were too long before.
+RESULTS_FILE_READ_MAX_BYTES = 64 * 1024 * 1024
+# Size of a host's stored results, with the facts about its environment; a larger object is foreign.
+RESULTS_DOCUMENT_MAX_BYTES = 2 * RESULTS_MAX_BYTES
+# Time for the command's Python to name its packages.
+RESULTS_ASK_SECONDS = 20.0
 
 # Time from the start of the encrypting storage proxy until it serves; a slower one hangs and is restarted.
 PROXY_READY_SECONDS = 60.0
@@ -168,6 +203,10 @@ FAILURE_GRACE_SECONDS = 5.0
 STOP_REPORT_SLACK_SECONDS = 30.0
 # Time after which a cleanup command is stopped; until it ends, the job's name is not free.
 CLEANUP_TIMEOUT_SECONDS = 600.0
+# The longest such time that a job may ask for.
+CLEANUP_MAX_SECONDS = 86400
+# Runs of a cleanup command that keeps failing.
+CLEANUP_TRIES_MAX = 5
 # Interval of a host's heartbeats.
 HEARTBEAT_PERIOD_SECONDS = 30.0
 # Approximate minimum interval of reports about new checkpoints: each costs a write and a read. The first one after a
@@ -199,9 +238,31 @@ VERY_LARGE_GANG_HOSTS = 256
 MISSING_HOST_SECONDS = 120.0
 # Attempts lost to infrastructure before a job fails with exit code 75.
 INFRASTRUCTURE_ATTEMPTS_MAX = 5
-# Exit code of a job that exceeded its project's maximum runtime, as of timeout(1). It is not retried, because it would
-# exceed the maximum again.
+# Exit code of a job that reached its own time limit or its project's maximum runtime, as of timeout(1). It is not
+# retried, because it would reach the limit again.
 OVERTIME_EXIT_CODE = 124
+# Time after a job's own limit at which its hosts end it by themselves; before that the daemon does.
+OVERTIME_HOST_SLACK_SECONDS = 2.0
+# Shortest time without a sign after which a job may count as stuck; hosts look every few seconds.
+STUCK_AFTER_MIN_SECONDS = 5
+# Restarts in place of a job that is stuck time after time, before it fails.
+STUCK_RESTARTS_MAX = 3
+# Time with signs of life before a try got stuck that proves that the job works; restarts are counted from one again.
+STUCK_RESET_SECONDS = 3600.0
+# Exit code of a job that is stuck again after its last restart, as of timeout(1).
+STUCK_EXIT_CODE = 124
+# Time for the stacks of a stuck command's processes on one host.
+STACKS_SECONDS = 20.0
+# Processes of a host whose stacks are shown; their log lines are many.
+STACKS_PROCESSES_MAX = 32
+# How long a host waits for a bucket that refuses what it allowed before: credentials that expired may be renewed.
+REFUSED_MAX_SECONDS = 600.0
+# Secrets of a job; each is a line in the order and a variable of the command.
+SECRETS_MAX = 32
+# Size of a secret's value.
+SECRET_MAX_BYTES = 64 * 1024
+# Of all values of a job: with the other variables they must fit in a process's environment, often 2 MiB.
+SECRETS_MAX_BYTES = 1024 * 1024
 # Pause before the first new attempt after a loss; it doubles with each further one.
 INFRASTRUCTURE_BACKOFF_SECONDS = 10.0
 # Maximum of that pause.
@@ -229,6 +290,32 @@ HISTORY_KEPT_FOR_PROJECT = 64
 STATUS_MAX_BYTES = 64 * 1024 * 1024
 # Keys, values and containers of the status: about 80 per job.
 STATUS_MAX_VALUES = 8_000_000
+# Size of a document of a benchmark: 1,000 cells with ten jobs each, or 10,000 values of one job, take about 1 MiB.
+BENCHMARK_DOCUMENT_MAX_BYTES = 16 * 1024 * 1024
+# Keys, values and containers of such a document.
+BENCHMARK_DOCUMENT_MAX_VALUES = 2_000_000
+# Cells of a benchmark; a report of more could not be read.
+BENCHMARK_CELLS_MAX = 1000
+# Jobs of a benchmark: its cells times its repeats. Each costs some requests when it is submitted and collected.
+BENCHMARK_JOBS_MAX = 10_000
+# Repeats of a cell; the interval of its median gets narrower with their square root.
+BENCHMARK_REPEATS_MAX = 100
+# Metrics of a benchmark.
+BENCHMARK_METRICS_MAX = 64
+# Command lines of a benchmark's `up` or `down`; a script holds more.
+BENCHMARK_LINES_MAX = 32
+# Characters of a value in a benchmark's matrix; it stands in names, plots and command lines.
+BENCHMARK_VALUE_MAX_CHARS = 200
+# Size of a benchmark's file.
+BENCHMARK_FILE_MAX_BYTES = 256 * 1024
+# Time for a client to submit all jobs of a benchmark, and half a second for each; then the run is torn down.
+BENCHMARK_SUBMIT_SECONDS = 600.0
+# Time for all lines of a benchmark's `up`, and of its `down`; Terraform takes 20 minutes for a cluster.
+BENCHMARK_ENVIRONMENT_SECONDS = 3600.0
+# Time for the jobs of a benchmark to end after they were cancelled; slices may take minutes to be deleted.
+BENCHMARK_STOP_SECONDS = 1800.0
+# Runnings of a benchmark's tear-down, if the first ones fail.
+BENCHMARK_FINISH_TRIES = 3
 # Free space of a disk with jobs (or a twentieth of a small disk) below which the job with the most files is ended. It
 # holds the logs and states of all jobs while that one ends.
 DISK_FLOOR_BYTES = 256 * 1024 * 1024

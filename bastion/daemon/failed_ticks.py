@@ -6,6 +6,7 @@ import traceback
 
 from bastion.core import limits
 from bastion.core.instants import to_rfc3339
+from bastion.core.plurals import count
 from bastion.ports import Clock
 
 
@@ -32,5 +33,5 @@ class FailedTicks:
         """Return the alarm for an hour after the last failure; otherwise empty."""
         if not self.count or self._clock.monotonic() - self._failed_at >= limits.FAILED_TICK_ALARM_SECONDS:
             return ""
-        ticks = "1 tick" if self.count == 1 else f"{self.count} ticks"
+        ticks = count(self.count, "tick")
         return f"{ticks} of this daemon failed, the last at {self._last}; report this with the daemon's log"

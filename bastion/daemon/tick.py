@@ -15,20 +15,23 @@ The steps reach the world through ports only. The clock and randomness are injec
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from bastion import __version__
 from bastion.core.errors import BastionError, StoreError
+from bastion.core.model import bastion_host_jobs
+from bastion.core.model.bastion_host_jobs import AS_DAEMON, BastionHostJobs
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.provisioning import BUILT_IN, Provisioning, tiers_without_settings
 from bastion.core.model.world import Installation, World
 from bastion.core.plain_text import plain_line
 from bastion.core.reconcile import runs
+from bastion.core.reconcile.cleaning import waiting_cleanups
 from bastion.core.reconcile.restart_costs import RestartCosts
 from bastion.core.reconcile.scheduling_view import SchedulingView
 from bastion.core.status.build import idle_entry
-from bastion.core.status.document import DaemonEntry, QuotaEntry, StatusDocument, UsageEntry
+from bastion.core.status.document import DaemonEntry, HostJobsEntry, QuotaEntry, StatusDocument, UsageEntry
 from bastion.core.tick import TickInput, TickOutput, decide
 from bastion.daemon.act.agents import Agents
 from bastion.daemon.act.executor import Executor, Outcome
@@ -38,6 +41,7 @@ from bastion.daemon.fence import Fence
 from bastion.daemon.lease import Lease
 from bastion.daemon.observe.folders import Folders
 from bastion.daemon.observe.gangs import Provisioners
+from bastion.daemon.observe.identity_source import IdentitySource
 from bastion.daemon.observe.listings import Listings
 from bastion.daemon.observe.observer import Observer
 from bastion.daemon.observe.policy_source import OptionsSource, PolicySource, PolicyStatus
@@ -46,10 +50,12 @@ from bastion.daemon.publish.daemon_log import DaemonLog
 from bastion.daemon.publish.publisher import Circumstances, Publisher
 from bastion.daemon.publish.waiting_since import WaitingSince
 from bastion.daemon.thread_pool import ThreadPool
-from bastion.ports import Clock, ObjectStore
+from bastion.ports import Clock, InboxProof, ObjectStore
 from scheduler import JobStatus, RecentHoldings, Scheduler, Snapshot, UsageHistory, Verdict
 
 _STORE_THREADS = 32
+# At most; on S3 a look-up tells the time of what was written.
+_REQUESTS_OF_A_WRITE = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,6 +110,7 @@ class _InForce:
     policy: PolicyStatus
     provisioning: Provisioning | None
     dry_run: bool
+    host_jobs: BastionHostJobs
 
 
 class Tick:
@@ -122,16 +129,20 @@ class Tick:
         clock: Clock,
         options: DaemonOptions,
         entropy: Callable[[], bytes],
+        proof: InboxProof,
         notify: Callable[[str], None] = lambda _: None,
         apply_settings: Callable[[Provisioning], str] = lambda _: "",
         agents: Agents | None = None,
         machine_alarms: Callable[[], Sequence[str]] = tuple,
         record: Callable[[TickInput, TickOutput, PolicyStatus], str] = lambda *_: "",
         disconnect: Callable[[], None] = lambda: None,
+        keep_clusters: Callable[[Mapping[str, str]], None] = lambda _: None,
+        host_jobs: Callable[[Provisioning | None], BastionHostJobs] = lambda _: AS_DAEMON,
     ) -> None:
         """Make the parts.
 
         Args:
+            proof: Says which objects in inboxes are their users'.
             notify: Called with what the operator should know now.
             apply_settings: Called with the operator settings in every tick, before any request to the provisioners;
                 returns which of them cannot be applied.
@@ -139,6 +150,9 @@ class Tick:
             machine_alarms: Returns the problems of this machine; called in every tick.
             record: Called with every decision and the quota in force; returns a problem, or an empty text.
             disconnect: Ends what the provisioners run; called at the daemon's end.
+            keep_clusters: Called with the identities of the clusters that live attempts are in, by place, before any
+                request to them.
+            host_jobs: Called with the operator settings in every tick; returns whether commands may start on this host.
         """
         self._store = store
         self._clock = clock
@@ -148,6 +162,7 @@ class Tick:
         self._agents = agents
         self._machine_alarms = machine_alarms
         self._apply_settings = apply_settings
+        self._decide_host_jobs = host_jobs
         self._record = record
         self._disconnect = disconnect
         self._settings_problem = ""
@@ -161,15 +176,20 @@ class Tick:
             process=options.process,
             ttl_seconds=options.lease_ttl_seconds,
         )
-        folders = Folders(store, clock, bastion=options.installation.bastion, quota_here=quota_store is store)
+        folders = Folders(
+            store, clock, bastion=options.installation.bastion, quota_here=quota_store is store, proof=proof
+        )
         self._folders = folders
         self._listings = Listings(store, self._threads, folders.listed())
         self._policy = PolicySource(quota_store, folders.quota)
         self._runtime_options = OptionsSource(store, folders.options)
         self._operator_settings = SettingsSource(store, folders.settings, without_file=options.without_file)
+        self._identity = IdentitySource(store, folders.identity, folders.identity_copy)
         self.time = self._lease.steady
         self._fence = Fence(self._lease, clock)
-        self._observer = Observer(store, folders, provisioners, self.time, options.installation, self._threads)
+        self._observer = Observer(
+            store, folders, provisioners, self.time, options.installation, self._threads, keep_clusters
+        )
         history = HistoryWriter(store, self._threads)
         self._executor = Executor(
             store, provisioners, folders, self._observer.views, history, self._threads, self._lease.may_act
@@ -225,7 +245,7 @@ class Tick:
                 return False
         if self._epoch_logged != self._lease.epoch:
             self._begin_epoch()
-        self._listings.begin(spent=self._lease.writes - writes)
+        self._listings.begin(spent=_REQUESTS_OF_A_WRITE * (self._lease.writes - writes))
         return True
 
     def _stand_by(self) -> None:
@@ -239,18 +259,22 @@ class Tick:
         self._epoch_logged = self._lease.epoch
         self._log.say(f"daemon {self._options.owner} of version {__version__} begins epoch {self._lease.epoch}")
         self._list_whole = True
-        self._observer.views.start_anew()
+        self._observer.start_anew()
         self._ownerless_since = {}
 
     # -- 2. to 6.: from the listing to a decision ---------------------------------------------------------------
 
     def _list_and_decide(self) -> tuple[_InForce, TickInput, TickOutput]:
         whole = self._list_whole
+        self._folders.copies.begin()
         while True:
             self._listings.look(whole=whole)
             self._folders.heartbeats.bucket_answers()
             if self._recovered_epoch != self._lease.epoch:
                 self._take_over()
+            if self._folders.use(self._identity.refresh()):
+                self._listings.use_inbox(self._identity.identity.inbox)
+                self._listings.look(whole=True)
             in_force = self._read_what_people_write()
             given = self._observe(in_force)
             output = decide(given, self._scheduler)
@@ -269,6 +293,7 @@ class Tick:
         self._policy.take_over(published.quota.generation if published.quota.in_force else 0)
         self._runtime_options.take_over()
         self._operator_settings.take_over()
+        self._identity.take_over()
         self._waiting.recover(published)
         self._recent = RecentHoldings(published.idle.kept)
         self._usage.restore(published.usage.model_dump())
@@ -282,7 +307,12 @@ class Tick:
         provisioning = self._operator_settings.refresh().provisioning
         if provisioning is not None:
             self._settings_problem = self._apply_settings(provisioning)
-        return _InForce(policy=policy, provisioning=provisioning, dry_run=runtime_options.scheduler.dry_run)
+        return _InForce(
+            policy=policy,
+            provisioning=provisioning,
+            dry_run=runtime_options.scheduler.dry_run,
+            host_jobs=self._decide_host_jobs(provisioning),
+        )
 
     # -- 5. everything that the decision depends on -------------------------------------------------------------
 
@@ -296,6 +326,7 @@ class Tick:
             epoch=self._lease.epoch,
             agent=self._agents.known if self._agents is not None else "",
             fence=self._fence,
+            host_jobs=in_force.host_jobs,
         )
         self._recovered_epoch = self._lease.epoch  # the takeover ends with the first world
         self.time.idle = not world.jobs
@@ -317,6 +348,8 @@ class Tick:
             waiting_since=self._waiting.since,
             promised=self._waiting.promised,
             provisioning=world.provisioning,
+            awaiting=world.awaiting,
+            host_jobs=world.settings.host_jobs,
         )
         if world.policy is None:
             return jobs
@@ -379,9 +412,13 @@ class Tick:
             self._policy.copy_problem,
             self._runtime_options.copy_problem,
             self._operator_settings.copy_problem,
+            self._identity.problem,
+            self._identity.copy_problem,
+            self._folders.inbox.unprepared,
         ]
         if world.policy is not None and world.provisioning is not None:
             found.append(tiers_without_settings(world.provisioning, world.policy))
+        found.append(bastion_host_jobs.alarm(world.settings.host_jobs, waiting_cleanups(world)))
         found += [self.time.problem, *self._observer.problems, *outcome.problems, *self._machine_alarms()]
         found += [self._failed.alarm, self._fence.alarm, self._record_problem]
         if self._agents is not None and world.agent is None:
@@ -418,6 +455,9 @@ class Tick:
                 epoch=self._lease.epoch,
                 zones=tuple(self._observer.zones.known),
                 failed_ticks=self._failed.count,
+                bastion_host_jobs=HostJobsEntry(
+                    mode=in_force.host_jobs.mode.value, reason=plain_line(in_force.host_jobs.reason)
+                ),
             ),
             quota=QuotaEntry(
                 in_force=policy.policy is not None,

@@ -15,7 +15,7 @@ import os
 import stat
 from collections.abc import Sequence
 
-from bastion.core.bucket.objects import ObjectMeta
+from bastion.core.bucket.objects import FileFacts, ObjectMeta
 from bastion.core.errors import AccessDenied, StoreError, StoreFull, StoreUnavailable
 
 STAMP_BITS = 10
@@ -35,6 +35,8 @@ ABSENT = BARRED | {errno.ENOENT}
 # A team shares a bucket's folder by its group.
 FILE_MODE = 0o660
 FOLDER_MODE = 0o770
+# A file that proves who wrote it: nobody else may change it.
+PROOF_MODE = 0o640
 
 # Looks at a file that is constantly replaced, before the store counts as unavailable.
 _LOOKS = 100
@@ -91,10 +93,20 @@ def generation_of(status: os.stat_result) -> int:
     return (latest >> STAMP_BITS << STAMP_BITS) | ((mixture ^ (mixture >> 23) ^ (mixture >> 47)) & 0x3FF)
 
 
-def meta_of(key: str, status: os.stat_result) -> ObjectMeta:
-    """Return an object's metadata. `updated` is the ctime, which nobody can set."""
+def meta_of(key: str, status: os.stat_result, proved_below: str = "") -> ObjectMeta:
+    """Return an object's metadata. `updated` is the ctime, which nobody can set.
+
+    `proved_below`: keys with this prefix get the facts that prove who wrote the file; empty: none do.
+    """
+    facts = None
+    if proved_below and key.startswith(proved_below):
+        facts = FileFacts(uid=status.st_uid, mode=stat.S_IMODE(status.st_mode), links=status.st_nlink)
     return ObjectMeta(
-        key=key, size=status.st_size, generation=generation_of(status), updated=status.st_ctime_ns / 1_000_000_000
+        key=key,
+        size=status.st_size,
+        generation=generation_of(status),
+        updated=status.st_ctime_ns / 1_000_000_000,
+        file=facts,
     )
 
 
@@ -183,8 +195,8 @@ def status_of(folder: int, name: str) -> os.stat_result | None:
     raise StoreUnavailable(f"the file {name!r} keeps changing; try again")
 
 
-def read_file(folder: int, name: str, status: os.stat_result, start: int) -> bytes | None:
-    """Return the bytes from `start` on of the file that `status_of` has just found; None if it has changed since."""
+def read_file(folder: int, name: str, status: os.stat_result, start: int, end: int) -> bytes | None:
+    """Return the bytes from `start` to `end` of the file that `status_of` has just found; None if it changed since."""
     try:
         file = os.open(name, os.O_RDONLY | FILE, dir_fd=folder)
     except OSError as error:
@@ -192,7 +204,7 @@ def read_file(folder: int, name: str, status: os.stat_result, start: int) -> byt
             return None
         raise
     try:
-        data = _read_range(file, start, status.st_size)
+        data = _read_range(file, start, end)
         after = os.fstat(file)
     finally:
         os.close(file)

@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from bastion.core import limits
 from bastion.core.bucket.objects import ObjectMeta, can_begin_key
+from bastion.core.errors import StoreError
 from bastion.folder_format import files
 from bastion.folder_format.keys import HIDDEN_FOLDER, KEY_SUFFIX, hidden_name, natural_path
 
@@ -47,11 +48,12 @@ class _Files(NamedTuple):
 
 
 def natural_entries(
-    root: str, prefix: str, start_after: str, end_before: str, delimiter: str = ""
+    root: str, prefix: str, start_after: str, end_before: str, delimiter: str = "", *, whole: bool = False
 ) -> Iterator[Found | Fold]:
     """Yield objects at their natural paths below `root`, folded at the delimiter.
 
-    Raises OSError if the prefix's folder cannot be read. Unreadable folders below it are skipped with a warning.
+    Raises OSError if the prefix's folder cannot be read. Unreadable folders below it are skipped with a warning, or
+    raise AccessDenied if the listing must be `whole`, as then do names that no key can have (StoreError).
     """
     base = prefix[: prefix.rfind("/") + 1]
     if base and natural_path(base[:-1]) is None:
@@ -75,10 +77,13 @@ def natural_entries(
                 yield Fold(fold, None)
             continue
         try:
-            pending.extend(reversed(_read_folder(root, item, prefix, start_after, end_before)))
-        except PermissionError:
+            pending.extend(reversed(_read_folder(root, item, prefix, start_after, end_before, whole=whole)))
+        except PermissionError as error:
             if item == base:
                 raise
+            if whole:
+                needs = "read and search permission on that folder"
+                raise files.explain(error, doing="listing", path=f"{root}/{item}", needs=needs) from error
             _log.warning("the folder %s/%s cannot be read: its objects are not listed", root, item)
 
 
@@ -116,8 +121,12 @@ def _statuses(root: str, item: _Files, prefix: str, folded: str, delimiter: str)
     return entries
 
 
-def _read_folder(root: str, base: str, prefix: str, start_after: str, end_before: str) -> list[_Files | str]:
+def _read_folder(
+    root: str, base: str, prefix: str, start_after: str, end_before: str, *, whole: bool = False
+) -> list[_Files | str]:
     """Return one folder's wanted files and subfolders, in key order; empty if it is gone.
+
+    Raises StoreError for the name of one that no key can have, if the listing must be `whole`.
 
     `base` is the folder's key prefix: empty or ending in `/`. The bounds are exclusive; `end_before` may be empty.
     """
@@ -133,6 +142,8 @@ def _read_folder(root: str, base: str, prefix: str, start_after: str, end_before
                 if not name.startswith(wanted):
                     continue
                 key = base + name
+                if whole and not can_begin_key(key) and not entry.is_symlink():
+                    raise StoreError(f"{root}/{base} has the name {name!r}, which no object can have; rename it")
                 if not can_begin_key(key) or key == HIDDEN_FOLDER or (end_before and key >= end_before):
                     continue
                 if entry.is_dir(follow_symlinks=False):
@@ -224,16 +235,18 @@ def _stored_key(folder: int, name: str) -> str | None:
     return key if hidden_name(key) == name.removesuffix(KEY_SUFFIX) else None
 
 
-def entries(root: str, prefix: str, start_after: str, end_before: str, delimiter: str = "") -> Iterator[Found | Fold]:
+def entries(
+    root: str, prefix: str, start_after: str, end_before: str, delimiter: str = "", *, whole: bool = False
+) -> Iterator[Found | Fold]:
     """Yield all objects under a prefix; a natural file takes precedence over a hidden one.
 
     The bounds are exclusive; `end_before` may be empty. Keys that contain the delimiter after the prefix become one
-    `Fold` each, without reading folders.
+    `Fold` each, without reading folders. `whole`: as in `natural_entries`.
     """
     if not can_begin_key(prefix):
         return
     hidden = hidden_entries(root, prefix, start_after, end_before)
-    natural = natural_entries(root, prefix, start_after, end_before, delimiter)
+    natural = natural_entries(root, prefix, start_after, end_before, delimiter, whole=whole)
     if not hidden:
         yield from natural
         return
@@ -256,8 +269,13 @@ def _folded(found: list[Found], prefix: str, delimiter: str) -> Iterator[Found |
         yield Fold(fold, item if item.key == fold else None) if fold else item
 
 
-def objects(root: str, prefix: str, start_after: str, end_before: str) -> Iterator[ObjectMeta]:
-    """Yield the metadata of all objects, without folding."""
-    for entry in entries(root, prefix, start_after, end_before):
+def objects(
+    root: str, prefix: str, start_after: str, end_before: str, *, whole: bool = False, proved_below: str = ""
+) -> Iterator[ObjectMeta]:
+    """Yield the metadata of all objects, without folding.
+
+    `whole`: as in `natural_entries`. `proved_below`: as in `files.meta_of`.
+    """
+    for entry in entries(root, prefix, start_after, end_before, whole=whole):
         if isinstance(entry, Found):
-            yield files.meta_of(entry.key, entry.status)
+            yield files.meta_of(entry.key, entry.status, proved_below)

@@ -17,7 +17,7 @@ from bastion.core.errors import StoreUnavailable
 from bastion.folder_format import files
 from bastion.folder_format.keys import HIDDEN_FOLDER, KEY_SUFFIX, hidden_name, natural_path
 
-_TEMPORARY_FOLDER = "tmp"
+TEMPORARY_FOLDER = "tmp"
 # An empty folder that we created may be removed before we use it.
 _TRIES = 100
 
@@ -85,7 +85,7 @@ def _look(root: int, folders: list[str], name: str, *, natural: bool) -> Place |
 
 def new_temporary(objects: int) -> Temporary:
     """Make an empty file in the hidden folder `objects`; the caller always discards it."""
-    folder = files.open_folder(objects, [_TEMPORARY_FOLDER], create=True)
+    folder = files.open_folder(objects, [TEMPORARY_FOLDER], create=True)
     name = f"{os.getpid()}-{secrets.token_hex(8)}"
     try:
         file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | files.FILE, files.FILE_MODE, dir_fd=folder)
@@ -221,7 +221,7 @@ def remove_empty_folders(root: int, key: str, *, kept: Collection[str] = ()) -> 
             os.close(above)
 
 
-def remove_orphans(objects: int, *, before_ns: int, name: str = _TEMPORARY_FOLDER) -> None:
+def remove_orphans(objects: int, *, before_ns: int, name: str = TEMPORARY_FOLDER) -> None:
     """Remove temporary files in the folder `name` not changed since `before_ns`: their writers are dead."""
     try:
         folder = files.open_folder(objects, [name])

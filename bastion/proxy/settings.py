@@ -13,7 +13,16 @@ from urllib.parse import urlsplit
 
 from bastion.core.encryption.key_mapping import MAPPING, KeyMapping, MappedPrefix
 from bastion.core.encryption.key_names import FORM, check_key_name
-from bastion.core.encryption.sidecar_contract import CERT_PATH, DEBUG, LISTEN, LOOPBACK, PORT, STATE_PATH, UPSTREAM
+from bastion.core.encryption.sidecar_contract import (
+    CERT_PATH,
+    DEBUG,
+    LISTEN,
+    LOOPBACK,
+    PORT,
+    STATE_PATH,
+    UPSTREAM,
+    USERS,
+)
 from bastion.core.errors import Refused
 
 __all__ = ["LISTEN", "MAPPING", "KeyMapping", "MappedPrefix", "ProxySettings"]
@@ -23,7 +32,6 @@ ALLOW_PLAINTEXT = "GCS_PROXY_ALLOW_PLAINTEXT"
 KMS = "GCS_PROXY_KMS"
 KEYRING = "GCS_PROXY_KEYRING"
 FORMER_KEYS = "GCS_PROXY_FORMER_KEYS"
-USERS = "GCS_PROXY_USERS"
 PROCESSES = "GCS_PROXY_PROCESSES"
 PROCESSES_MAX = 64
 

@@ -19,6 +19,7 @@ class Refusal(Exception):
         code: The XML API's: `NoSuchKey`, `PreconditionFailed`, ...
         location: The wrong part of the request: `("parameter", "maxResults")`.
         headers: Further fields of the answer.
+        details: A further text of the XML API's answer.
     """
 
     def __init__(
@@ -30,6 +31,7 @@ class Refusal(Exception):
         code: str = "",
         location: tuple[str, str] | None = None,
         headers: tuple[tuple[str, str], ...] = (),
+        details: str = "",
     ) -> None:
         super().__init__(message)
         self.status = status
@@ -38,6 +40,7 @@ class Refusal(Exception):
         self.code = code or _XML_CODES.get(status, "InvalidArgument")
         self.location = location
         self.headers = headers
+        self.details = details
 
 
 _XML_CODES = {
@@ -107,8 +110,9 @@ def as_xml(refusal: Refusal) -> Response:
     headers = Headers((("Content-Type", "application/xml; charset=UTF-8"), *refusal.headers))
     if refusal.status == 304:
         return Response(status=304, headers=headers)
+    details = f"<Details>{escape(refusal.details)}</Details>" if refusal.details else ""
     body = (
         f"<?xml version='1.0' encoding='UTF-8'?><Error><Code>{refusal.code}</Code>"
-        f"<Message>{escape(refusal.message)}</Message></Error>"
+        f"<Message>{escape(refusal.message)}</Message>{details}</Error>"
     )
     return Response(status=refusal.status, headers=headers, body=body.encode("utf-8", "replace"))

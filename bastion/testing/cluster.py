@@ -13,10 +13,13 @@ import json
 from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
+from bastion.adapters.inbox_proof import BucketProof
 from bastion.core import documents
 from bastion.core.bucket import keys
 from bastion.core.errors import NotFound
-from bastion.core.model import job_spec
+from bastion.core.model import bastion_host_jobs, job_spec
+from bastion.core.model.bastion_host_jobs import HostJobsMode
+from bastion.core.model.identity import Identity, Inbox, Mode
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_record import read as read_record
 from bastion.core.model.job_spec import JobOptions
@@ -28,7 +31,7 @@ from bastion.daemon.act.agents import Agents
 from bastion.daemon.daemon import Daemon
 from bastion.daemon.observe.observer import Provisioners
 from bastion.daemon.tick import DaemonOptions, TickReport
-from bastion.ports import Clock, ObjectStore
+from bastion.ports import Clock, InboxProof, ObjectStore
 from bastion.testing.fake_provisioner import FakeProvisioner
 from bastion.testing.manual_clock import ManualClock
 from bastion.testing.memory_store import MemoryStore
@@ -65,6 +68,7 @@ class Cluster:
         store: The bucket, as users and hosts see it.
         hosts: The hosts of live slices; set their `scripts`.
         agents: What new daemons upload for the nodes, if anything.
+        proof: What proves to new daemons whose objects are in an inbox.
         daemon: The present daemon; `restart_daemon` replaces it.
     """
 
@@ -93,6 +97,7 @@ class Cluster:
         self._without_settings = without_settings
         self.host_identity = "host-1"
         self.agents: Agents | None = None
+        self.proof: InboxProof = BucketProof()
         if quota is not None:
             self.write_quota(quota)
         self.daemon = self.new_daemon()
@@ -107,7 +112,7 @@ class Cluster:
         provisioners: Provisioners | None = None,
         clock: Clock | None = None,
         elsewhere: bool = False,
-        store_threads: int = 32,
+        store_threads: int = 1,
     ) -> Daemon:
         """Make a new daemon; arguments override the cluster's own parts.
 
@@ -133,7 +138,13 @@ class Cluster:
                 store_threads=store_threads,
             ),
             entropy=lambda: f"entropy {next(self._names)}".encode(),
+            proof=self.proof,
             agents=self.agents,
+            host_jobs=lambda settings: bastion_host_jobs.decide(
+                settings.bastion_host_jobs if settings is not None else None,
+                HostJobsMode.AS_DAEMON,
+                why_no_users="nobody here has another user",
+            ),
         )
 
     def restart_daemon(self) -> None:
@@ -179,11 +190,17 @@ class Cluster:
         meta = self.store.head(key)
         self.store.put(key, data, generation=meta.generation if meta else 0)
 
+    def use_inboxes(self, users: Mapping[str, Inbox] | None = None) -> None:
+        """Take specs and requests from inboxes from now on."""
+        document = Identity(mode=Mode.INBOX, users=dict(users or {}))
+        self._overwrite(keys.IDENTITY, document.to_bytes())
+
     def submit(
         self,
         name: str,
         *,
         user: str = "alice",
+        inbox: str = "",
         project: str = "a",
         instance_type: str = "",
         num_replicas: int = 1,
@@ -194,7 +211,13 @@ class Cluster:
         command: str = "run",
         max_tries: int | None = None,
         max_wait_seconds: int | None = None,
+        stuck_after_seconds: int | None = None,
+        **others: Any,
     ) -> str:
+        """Write a spec; `others` are options of `JobOptions`. Returns the job's uid.
+
+        `inbox`: Of which user; empty: to `jobs/active/`.
+        """
         spec = job_spec.new(
             name=name,
             bastion=BASTION,
@@ -209,6 +232,8 @@ class Cluster:
                 cleanup_command=cleanup_command,
                 max_tries=max_tries,
                 max_wait_seconds=max_wait_seconds,
+                stuck_after_seconds=stuck_after_seconds,
+                **others,
             ),
         )
         document = json.loads(spec.to_bytes())
@@ -216,16 +241,17 @@ class Cluster:
             document["metadata"]["resources"] = dict(resources)
         if version is not None:
             document["metadata"]["version"] = version
-        return self.put_spec(name, documents.dumps(document))
+        return self.put_spec(name, documents.dumps(document), inbox)
 
-    def put_spec(self, name: str, data: bytes) -> str:
-        present = self.store.head(keys.active(name))
-        meta = self.store.put(keys.active(name), data, generation=present.generation if present else 0)
-        return keys.job_uid(ROOT, name, meta.generation)
+    def put_spec(self, name: str, data: bytes, inbox: str = "") -> str:
+        key = keys.active(name, inbox)
+        present = self.store.head(key)
+        meta = self.store.put(key, data, generation=present.generation if present else 0)
+        return keys.job_uid(ROOT, name, meta.generation, owner=inbox)
 
-    def cancel(self, name: str, uid: str = "") -> None:
+    def cancel(self, name: str, uid: str = "", *, inbox: str = "") -> None:
         user_request = {"status": "CANCELLING", **({"uid": uid} if uid else {})}
-        self.store.put(keys.user_state(name), documents.dumps(user_request), generation=0)
+        self.store.put(keys.user_state(name, inbox), documents.dumps(user_request), generation=0)
 
     # -- results ---------------------------------------------------------------------------------------------
 

@@ -8,7 +8,9 @@ from dataclasses import dataclass, field, replace
 
 from bastion.core.errors import GangExists, ProvisionerUnavailable, Stockout
 from bastion.core.model.gangs import GangFailure, GangRef, GangRequest, GangState, GangStatus
+from bastion.core.model.kueue import KueueStatus
 from bastion.ports import Clock
+from bastion.testing.fake_kueue import FakeKueue
 
 
 @dataclass(slots=True)
@@ -23,6 +25,7 @@ class _Gang:
     partial: bool = False
     pinned: bool = False
     orphaned: bool = False
+    kueue: KueueStatus | None = None
     lost: set[int] = field(default_factory=set)
     delete_at: float | None = None
 
@@ -46,6 +49,7 @@ class _Gang:
             failure=self.failure if self.state in (GangState.FAILED, GangState.LOST) else None,
             message=self.message,
             nodes=nodes,
+            kueue=self.kueue,
         )
 
     @property
@@ -81,6 +85,7 @@ class FakeProvisioner:
         half_placed: Whether gangs that wait hold some of their machines.
         lag_seconds: Listings show what there was so long ago, or longer, as from a cache; lookups do not.
         down: Whether every call fails.
+        kueue: Decides on the gangs in its queues.
         created, deleted: Requests carried out, and names of deleted gangs, in order.
     """
 
@@ -104,6 +109,7 @@ class FakeProvisioner:
         self.lag_seconds = 0.0
         self._listed: list[tuple[float, Sequence[GangStatus]]] = []
         self.down = False
+        self.kueue = FakeKueue(clock)
         self.created: list[GangRequest] = []
         self.deleted: list[str] = []
 
@@ -207,6 +213,10 @@ class FakeProvisioner:
         with self._lock:
             self._gangs[name].orphaned = True
 
+    def evict(self, name: str, message: str, reason: str = "Preempted") -> None:
+        """Let Kueue take the gang's quota away."""
+        self.put_into(name, GangState.LOST, failure=self.kueue.evict(name, reason, message))
+
     def vanish(self, name: str) -> None:
         """Remove the gang, as if deleted by hand."""
         with self._lock:
@@ -251,6 +261,7 @@ class FakeProvisioner:
 
     def _add(self, request: GangRequest) -> None:
         self._gangs[request.ref.name] = _Gang(request, self._clock.monotonic())
+        self.kueue.add(request)
         self.created.append(request)
 
     def _pass_time(self) -> None:
@@ -262,14 +273,22 @@ class FakeProvisioner:
         for _, request in due:
             if request.ref.name not in self._gangs:
                 self._add(request)
+        self.kueue.decide()
         for name, gang in list(self._gangs.items()):
+            gang.kueue = self.kueue.of(name)
             if gang.delete_at is not None and now >= gang.delete_at:
                 self._vanished[name] = self._gangs.pop(name)
+                self.kueue.drop(name)
             elif not gang.pinned:
                 self._provide(gang, now)
 
     def _provide(self, gang: _Gang, now: float) -> None:
-        """Make a gang wait for capacity, or come up."""
+        """Make a gang wait for Kueue or for capacity, or come up."""
+        if gang.kueue is not None and not gang.kueue.admitted:
+            gang.state, gang.waiting, gang.waiting_message = GangState.WAITING, "NoWorkload", "no Workload (simulated)"
+            if gang.kueue.conditions:
+                gang.waiting, gang.waiting_message = gang.kueue.conditions[0].reason, gang.kueue.conditions[0].message
+            return
         word = self.waits.get(gang.request.ref.zone)
         if gang.state in (GangState.CREATING, GangState.WAITING) and word is not None:
             gang.state, gang.waiting, gang.partial = GangState.WAITING, word, self.half_placed

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from bastion.core import limits
-from bastion.core.bucket.objects import ObjectMeta, check_key, check_read_size
+from bastion.core.bucket.objects import ObjectMeta, check_key, check_read_size, check_size, check_start
 from bastion.core.errors import NotFound, PreconditionFailed
 from bastion.ports import StoredObject
 
@@ -34,16 +34,25 @@ class MemoryStore:
         self._generation = 0
 
     def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
+        stored = self._stored(key, start)
+        check_read_size(repr(key), stored.meta.size - start, max_bytes)
+        with memoryview(stored.data) as view:
+            return StoredObject(meta=stored.meta, data=bytes(view[start:]))
+
+    def get_range(self, key: str, *, start: int, size: int) -> StoredObject:
+        check_size(size)
+        stored = self._stored(key, start)
+        with memoryview(stored.data) as view:
+            return StoredObject(meta=stored.meta, data=bytes(view[start : start + size]))
+
+    def _stored(self, key: str, start: int) -> _Object:
         check_key(key)
-        if start < 0:
-            raise ValueError(f"start is {start}; it counts from the beginning of the object")
+        check_start(start)
         with self._lock:
             stored = self._objects.get(key)
-            if stored is None:
-                raise NotFound(f"no such object in the memory store: {key!r}")
-            check_read_size(repr(key), stored.meta.size - start, max_bytes)
-            with memoryview(stored.data) as view:
-                return StoredObject(meta=stored.meta, data=bytes(view[start:]))
+        if stored is None:
+            raise NotFound(f"no such object in the memory store: {key!r}")
+        return stored
 
     def head(self, key: str) -> ObjectMeta | None:
         check_key(key)

@@ -53,6 +53,9 @@ class _Host:
     last_heartbeat: float = float("-inf")
     saved: float | None = None  # last reported
     saved_told_at: float = float("-inf")
+    stuck: bool | None = None  # last reported
+    passed_at: float | None = None  # the gate, in monotonic seconds
+    ends_by: float | None = None  # when its job's time is over, in monotonic seconds
     suspicious: bool = False  # reported in another boot; the gate is unchecked
 
     @property
@@ -88,6 +91,9 @@ class ScriptedHosts:
     mute: set[tuple[str, int]] = field(default_factory=set)  # hosts, as (job, host), without heartbeats
     deaf: set[tuple[str, int]] = field(default_factory=set)  # hosts that hang completely
     stuck: set[tuple[str, int]] = field(default_factory=set)  # hosts that only send heartbeats
+    # By job: whether (host, seconds since the command began) the command has given no sign for too long.
+    signs: dict[str, Callable[[int, float], bool]] = field(default_factory=dict)
+    dumped: list[tuple[str, int, int]] = field(default_factory=list)  # (job, host, try) whose stacks were ordered
     _hosts: dict[tuple[str, int], list[_Host]] = field(default_factory=dict)
     _boots: int = 0
     _booted_at: float = field(init=False)
@@ -154,20 +160,38 @@ class ScriptedHosts:
             return
         if order is None or (host.phase.final and host.phase is not HostPhase.EXITED):
             return
+        self._note_time_left(host, order)
         error = self.errors.pop((host.arguments.job, host.index), "")
         if error:
             code = 1 if error in host_errors.OF_THE_USER else None
             self._end(host, HostPhase.FAILED, code, error=error)
         elif order.action is OrderAction.STOP and host.ended is None:
+            self._dump(host, order)
             self._end(host, HostPhase.STOPPED, 143 if host.began is not None else None)
+        elif host.ended is None and host.ends_by is not None and self.clock.monotonic() >= host.ends_by:
+            code = 143 if host.began is not None else None
+            self._end(host, HostPhase.STOPPED, code, error=host_errors.OVERTIME)
         elif order.try_number > host.try_number and order.action is not OrderAction.STOP:
+            self._dump(host, order)
             host.try_number, host.phase = order.try_number, HostPhase.WAITING
-            host.began = host.ended = host.exit_code = host.saved = None
+            host.began = host.ended = host.exit_code = host.saved = host.stuck = None
             self._report(host)
         elif host.phase is HostPhase.WAITING and order.action is OrderAction.RUN:
             self._gate(host)
         elif host.phase in (HostPhase.RUNNING, HostPhase.ENDED):
             self._run(host)
+
+    def _note_time_left(self, host: _Host, order: Order) -> None:
+        """As `bastion.agent.time_limit` does, but with an order that counts from when this host saw it first."""
+        left = order.time_left
+        since = self.clock.monotonic() if left is not None and left.from_order else host.passed_at
+        if left is not None and since is not None:
+            ends_by = since + left.seconds + limits.OVERTIME_HOST_SLACK_SECONDS
+            host.ends_by = ends_by if host.ends_by is None else min(host.ends_by, ends_by)
+
+    def _dump(self, host: _Host, order: Order) -> None:
+        if order.dump_stacks and host.phase is HostPhase.RUNNING:
+            self.dumped.append((host.arguments.job, host.index, host.try_number))
 
     def _end(self, host: _Host, phase: HostPhase, exit_code: int | None, *, error: str = "") -> None:
         """`exit_code` is of a command that was running."""
@@ -199,6 +223,8 @@ class ScriptedHosts:
             self._end(host, HostPhase.REFUSED, None, error=host_errors.GATE_CLOSED)
             return
         host.phase, host.began = HostPhase.RUNNING, self._now()
+        if host.passed_at is None:
+            host.passed_at = self.clock.monotonic()
         self.began.append(Began(host.arguments.job, host.arguments.run, host.index, host.began, host.try_number))
         self._report(host)
 
@@ -211,6 +237,11 @@ class ScriptedHosts:
         quiet = now - host.saved_told_at < limits.CHECKPOINT_REPORT_SECONDS
         if not quiet and self._saved(host) != host.saved:
             host.saved_told_at = now
+            self._report(host)
+        signs = self.signs.get(host.arguments.job)
+        stuck = signs(host.index, now - host.began) if signs is not None and host.began is not None else None
+        if stuck != host.stuck:
+            host.stuck = stuck
             self._report(host)
         script = self.later_scripts.get((host.arguments.job, host.try_number), self.scripts.get(host.arguments.job))
         began = host.began
@@ -241,6 +272,7 @@ class ScriptedHosts:
             started_at=to_rfc3339(began) if host.began is not None else "",
             ended_at=to_rfc3339(host.ended) if host.ended is not None else "",
             checkpointed_at=to_rfc3339(began + host.saved) if host.saved is not None else "",
+            stuck=host.stuck if host.phase is HostPhase.RUNNING else None,
             try_number=host.try_number,
         )
         key = keys.report(host.arguments.run, host.index)

@@ -15,8 +15,9 @@ from random import Random
 
 from bastion import processes
 from bastion.adapters.system_clock import SystemClock
-from bastion.agent import pod
+from bastion.agent import command_user, pod
 from bastion.agent.backoff import Backoff
+from bastion.agent.environment import EMULATED_TPU
 from bastion.agent.host import Host, state_dir_of
 from bastion.agent.identity import HostIdentity
 from bastion.agent.metadata_server import MetadataServer, wait_for_identity
@@ -24,7 +25,9 @@ from bastion.agent.vm_notices import VmNotices
 from bastion.core.bucket import protocol
 from bastion.core.bucket.protocol import AgentArguments
 from bastion.core.errors import EXIT_REFUSED, BastionError, InvalidDocument, Refused
+from bastion.wiring.buckets import open_bucket
 from bastion.wiring.roots import fetch_asset, open_root
+from bastion.wiring.secrets import secret_sources
 
 # The startup script starts the agent again.
 _EXIT_TRY_AGAIN = 1
@@ -60,6 +63,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             identity = pod.read_identity(os.environ)
         else:
             identity = read_arguments_file(options.arguments_file)
+        # Before anything may start a thread.
+        user = command_user.decide(identity, emulated=os.environ.get(EMULATED_TPU) == "1", in_pod=options.pod)
         store = open_root(identity.arguments.root)
     except BastionError as error:
         logging.error("%s", error)
@@ -80,7 +85,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         environ=os.environ,
         state_dir=state_dir,
         fetch=fetch_asset,
+        secrets=secret_sources(os.environ),
+        open_bucket=open_bucket,
         notices=notices,
+        command_user=user,
     )
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda _number, _frame: host.shut_down())

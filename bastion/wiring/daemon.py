@@ -15,6 +15,8 @@ from bastion import processes
 from bastion.adapters import agent_packer
 from bastion.adapters.bastion_host import BastionHostProvisioner
 from bastion.adapters.by_place import ByPlace
+from bastion.adapters.inbox_proof import BucketProof, FolderProof
+from bastion.adapters.loading import LIBRARIES
 from bastion.adapters.no_slices import NoSlices
 from bastion.adapters.reconnecting_provisioner import ReconnectingProvisioner
 from bastion.adapters.system_clock import SystemClock
@@ -22,6 +24,7 @@ from bastion.adapters.tick_files import TickFiles
 from bastion.core import recorded_tick
 from bastion.core.bucket import keys
 from bastion.core.errors import Refused
+from bastion.core.model.bastion_host_jobs import HostJobsMode
 from bastion.core.model.provisioning import BUILT_IN, Provisioning
 from bastion.core.model.world import Installation
 from bastion.core.tick import TickInput, TickOutput
@@ -32,10 +35,13 @@ from bastion.daemon.observe.policy_source import PolicyStatus
 from bastion.daemon.tick import DaemonOptions
 from bastion.emulators.tpu.address import EmulatorAddress, locate
 from bastion.ports import ObjectStore, Provisioner
+from bastion.wiring.host_jobs import HostJobs
 from bastion.wiring.kubernetes_clusters import KubernetesClusters, connector
-from bastion.wiring.local import LocalHome, start_emulator
 from bastion.wiring.local_disk import DiskWatch
-from bastion.wiring.roots import Root, make_folders, open_root, parse_root, storage_emulator
+from bastion.wiring.local_emulators import start_emulator
+from bastion.wiring.local_home import LocalHome
+from bastion.wiring.roots import Root, is_near, make_folders, open_root, parse_root
+from bastion.wiring.s3_hosts import problems_on_s3
 from bastion.wiring.tpu_slices import CloudApi, CloudSlices
 
 # Do not restart an emulator that fails in every tick.
@@ -79,6 +85,7 @@ def build_daemon(
     quota_root: str | None = None,
     tick_seconds: float | None = None,
     idle_exit_seconds: float = 0.0,
+    bastion_host_jobs: str | None = None,
     notify: Callable[[str], None],
     wrap: Callable[[ObjectStore], ObjectStore] = lambda store: store,
 ) -> Daemon:
@@ -86,10 +93,16 @@ def build_daemon(
 
     Args:
         slices: One of `SLICES`; None: the emulator of `home` if the bucket is on this machine too.
+        bastion_host_jobs: A `HostJobsMode` that holds while the operator settings name none.
         wrap: Wraps the store, to watch or disturb the daemon.
     """
-    near = root.local or bool(storage_emulator())
-    slices = slices or ("emulated" if near else "none")
+    near = is_near(root)
+    slices = slices or ("emulated" if near and root.scheme != "s3" else "none")
+    if slices == "emulated" and root.scheme == "s3":
+        raise Refused(
+            f"emulated slices cannot read {root.url}; use --slices=cloud and clusters in the settings "
+            "([clusters.NAME]), or --slices=none"
+        )
     if slices == "emulated" and not near:
         raise Refused(
             f"emulated slices have no credentials for {root.url}; use --slices=none or a local bucket: a "
@@ -98,14 +111,17 @@ def build_daemon(
     notify = _unfailing(notify)
     notify(_SLICES_TEXT[slices])
     pace = _LOCAL_PACE if near else _CLOUD_PACE
-    store = wrap(open_root(root.url))
+    store = wrap(open_root(root.url, proves=True))
     make_folders(root)
     quota_store = open_root(quota_root) if quota_root else store
     cloud = CloudSlices(_connect_to(root), bucket_is_near=near) if slices == "cloud" else None
     clock = SystemClock()
-    clusters = KubernetesClusters(connector(node_label(root), clock))
+    # The lease leaves a third of its TTL for what is under way.
+    clusters = KubernetesClusters(connector(node_label(root), clock, call_seconds=pace.lease_ttl_seconds / 3))
     me = processes.ProcessId.of(os.getpid())
     tick = tick_seconds or pace.tick_seconds
+    bastion_host = BastionHostProvisioner(home.hosts_dir(root))
+    default = HostJobsMode(bastion_host_jobs) if bastion_host_jobs else None
     agents = Agents(store, lambda: agent_packer.pack(home.agent_dir), clock, notify=notify)
     return Daemon(
         store=store,
@@ -117,7 +133,7 @@ def build_daemon(
                 zones=cloud.provisioner if cloud else _emulated_slices(root, home, notify),
                 cluster=clusters.provisioner,
             ),
-            bastion_host=BastionHostProvisioner(home.hosts_dir(root)),
+            bastion_host=bastion_host,
         ),
         clock=clock,
         agents=None if slices == "none" else agents,
@@ -139,12 +155,22 @@ def build_daemon(
             quota_root=parse_root(quota_root).url if quota_root else root.url,
         ),
         entropy=lambda: os.urandom(16),
+        proof=FolderProof(root.url) if root.local else BucketProof(),
         notify=notify,
         apply_settings=lambda settings: "; ".join(
-            filter(None, [cloud.apply_settings(settings) if cloud else "", clusters.apply_settings(settings)])
+            filter(
+                None,
+                [
+                    *(problems_on_s3(settings) if root.scheme == "s3" else ()),
+                    cloud.apply_settings(settings) if cloud else "",
+                    clusters.apply_settings(settings),
+                ],
+            )
         ),
         record=_recorder(home, root),
         disconnect=clusters.close,
+        keep_clusters=clusters.keep,
+        host_jobs=HostJobs(bastion_host, home.hosts_dir(root), default=default),
         machine_alarms=DiskWatch(home, root, job_limit_bytes=_job_limit_bytes()).watch,
     )
 
@@ -187,11 +213,11 @@ def open_slices(
         slices: `cloud` or `emulated`; None: `emulated` if the bucket is on this machine too, else `cloud`.
         settings: The operator settings, which locate the cloud.
     """
-    near = root.local or bool(storage_emulator())
+    near = is_near(root)
     clusters = KubernetesClusters(connector(node_label(root), SystemClock()))
     if settings is not None:
         clusters.apply_settings(settings)
-    if (slices or ("emulated" if near else "cloud")) == "emulated":
+    if (slices or ("emulated" if near and root.scheme != "s3" else "cloud")) == "emulated":
         return ByPlace(zones=_emulated_slices(root, home, notify=None), cluster=clusters.provisioner)
     if settings is None:
         raise Refused(
@@ -223,7 +249,8 @@ def _connect_to(root: Root) -> Callable[[CloudApi], Provisioner]:
     startup_script = importlib.resources.files("bastion.agent").joinpath("startup.sh").read_text("utf-8")
 
     def connect(api: CloudApi) -> Provisioner:
-        from bastion.adapters.tpu.provisioner import CloudTpuProvisioner, CloudTpuSettings
+        with LIBRARIES:
+            from bastion.adapters.tpu.provisioner import CloudTpuProvisioner, CloudTpuSettings
 
         return CloudTpuProvisioner(
             CloudTpuSettings(

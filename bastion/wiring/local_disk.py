@@ -28,7 +28,7 @@ from pathlib import Path
 from bastion.core import limits
 from bastion.core.disk_limit import NOTICE_NAME, DiskNotice, shown
 from bastion.folder_format.reserve import Reserve, reserve_bytes
-from bastion.wiring.local import LocalHome
+from bastion.wiring.local_home import LocalHome
 from bastion.wiring.roots import Root
 
 _log = logging.getLogger(__name__)

@@ -11,18 +11,24 @@ import re
 import stat
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import unquote, urlsplit
+from urllib.parse import urlsplit
 
 from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.errors import AccessDenied, NotFound, Refused, StoreUnavailable
+from bastion.core.model.inputs import path_of
 from bastion.ports import ObjectStore
+from bastion.wiring.buckets import BUCKET_NAME, open_bucket, storage_emulator
 
-_BUCKET_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{1,220}[a-z0-9]")
 # `append` uploads here and then composes; only a crash in between leaves objects behind.
 _APPEND_PARTS = "append-parts/"
 # The bastion on this machine.
 LOCAL_BASTION = "local-bastion"
+_CLOUDS = ("gs", "s3")
+# Keys that a daemon makes and deletes when it opens a ROOT on S3.
+_SCRATCH = "conditions/"
+# A typo of a URL, rather than a folder of that name.
+_HALF_A_SCHEME = re.compile(r"(gs|s3|file):", re.IGNORECASE)
 # Where users put files; in a folder bucket these exist even if empty.
 _FOLDERS_OF_USERS = ("jobs/active", "jobs/user_states", "project-quotas")
 
@@ -31,7 +37,7 @@ _FOLDERS_OF_USERS = ("jobs/active", "jobs/user_states", "project-quotas")
 class Root:
     """A bastion's place: `<bucket>/<bastion name>`."""
 
-    bucket: str  # a directory's absolute path, or `gs://BUCKET[/folder]`
+    bucket: str  # a directory's absolute path, or `gs://BUCKET[/folder]`, or `s3://BUCKET[/folder]`
     bastion: str  # the name; ends in `-bastion`
 
     @property
@@ -41,22 +47,31 @@ class Root:
 
     @property
     def local(self) -> bool:
-        return not self.bucket.startswith("gs://")
+        return not self.scheme
+
+    @property
+    def scheme(self) -> str:
+        """`gs` or `s3`; empty for a folder."""
+        return next((scheme for scheme in _CLOUDS if self.bucket.startswith(f"{scheme}://")), "")
 
 
 def parse_root(url: str) -> Root:
-    """Parse `--root`: a folder, `file://...`, or `gs://BUCKET/NAME-bastion`. Raises Refused with the expected form."""
-    if url.startswith("gs://"):
+    """Parse `--root`: a folder, `file://...`, or `gs://BUCKET/NAME-bastion`, or `s3://BUCKET/NAME-bastion`.
+
+    Raises Refused with the expected form.
+    """
+    scheme = next((scheme for scheme in _CLOUDS if url.startswith(f"{scheme}://")), "")
+    if scheme:
         bucket, _, bastion = url.rstrip("/").rpartition("/")
-        parts = bucket.removeprefix("gs://").split("/")
-        if bucket == "gs:/" or not all(parts):
-            raise Refused(f"{url} does not name a bastion; use gs://BUCKET/NAME-bastion")
-        if not _BUCKET_NAME.fullmatch(parts[0]):
-            raise Refused(f"{url}: {parts[0]!r} is not a valid bucket name; use gs://BUCKET/NAME-bastion")
+        parts = bucket.removeprefix(f"{scheme}://").split("/")
+        if bucket == f"{scheme}:/" or any(part in ("", ".", "..") for part in parts) or not url.isprintable():
+            raise Refused(f"{url} does not name a bastion; use {scheme}://BUCKET/NAME-bastion")
+        if not BUCKET_NAME.fullmatch(parts[0]):
+            raise Refused(f"{url}: {parts[0]!r} is not a valid bucket name; use {scheme}://BUCKET/NAME-bastion")
     else:
-        path = unquote(urlsplit(url).path) if url.startswith("file://") else url
-        if "://" in path:
-            raise Refused(f"{url} is not a folder or a gs:// URL")
+        path = path_of(url)
+        if "://" in path or _HALF_A_SCHEME.match(path) or (path != url and not path.startswith("/")):
+            raise Refused(f"{url} is not a folder, a gs:// URL or an s3:// URL")
         absolute = Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100 - keeps symlinks as the user wrote them
         bucket, bastion = str(absolute.parent), absolute.name
     if not bastion.endswith("-bastion") or bastion == "-bastion":
@@ -69,16 +84,31 @@ def local_root(home: Path) -> Root:
     return parse_root(str(home / "buckets" / "permanent" / LOCAL_BASTION))
 
 
-def storage_emulator() -> str:
-    """The endpoint that replaces Cloud Storage for `gs://` buckets; empty: none."""
-    return os.environ.get("STORAGE_EMULATOR_HOST", "")
+def s3_endpoint() -> str:
+    """The endpoint that replaces Amazon S3 for `s3://` buckets, by the environment; empty: none."""
+    return os.environ.get("AWS_ENDPOINT_URL_S3", "") or os.environ.get("AWS_ENDPOINT_URL", "")
 
 
-def open_root(url: str) -> ObjectStore:
+def is_near(root: Root) -> bool:
+    """Whether the bucket is on this machine, so that a request takes milliseconds and costs nothing."""
+    match root.scheme:
+        case "gs":
+            return bool(storage_emulator())
+        case "s3":
+            return urlsplit(s3_endpoint()).hostname in ("127.0.0.1", "localhost", "::1")
+        case _:
+            return True
+
+
+def open_root(url: str, *, proves: bool = False) -> ObjectStore:
     """Open the store whose keys are relative to a bastion's ROOT.
 
-    Raises Refused if it is not the URL of a bastion; StoreError if the folder cannot be opened, or the bucket's
-    credentials are missing.
+    Args:
+        proves: Try the conditions of a service that speaks S3. A daemon does; everybody else works on a ROOT that has
+            one.
+
+    Raises Refused if it is not the URL of a bastion, or a service ignores a condition; StoreError if the folder cannot
+    be opened, or the bucket's credentials are missing.
     """
     from bastion.adapters.prefixed_store import PrefixedStore
 
@@ -91,32 +121,50 @@ def open_root(url: str) -> ObjectStore:
         store: ObjectStore = DirectoryStore(
             Path(root.bucket),
             kept_folders=kept,
+            proved_below=f"{prefix}{keys.INBOX}",
             may_use_reserve=lambda key: key.startswith(prefix) and keys.is_vital(key.removeprefix(prefix)),
         )
         return PrefixedStore(store, prefix)
+    bucket, _, folder = root.url.removeprefix(f"{root.scheme}://").partition("/")
+    if root.scheme == "s3":
+        from bastion.adapters.s3.store import S3Store
+
+        s3 = S3Store(bucket)
+        if proves:
+            s3.prove_conditions(f"{folder}/{_SCRATCH}")
+        return PrefixedStore(s3, f"{folder}/")
     from bastion.adapters.gcs.store import GcsStore
 
-    bucket, _, folder = root.url.removeprefix("gs://").partition("/")
     # The emulator takes any number of writes to one object in a second; the service takes one.
     interval = 0.0 if storage_emulator() else 1.0
     gcs = GcsStore(bucket, parts_prefix=f"{folder}/{_APPEND_PARTS}", write_interval_seconds=interval)
     return PrefixedStore(gcs, f"{folder}/")
 
 
+def is_versioned(root: Root) -> bool:
+    """Whether the bucket of a ROOT on S3 keeps versions; first tries the service's conditions, as a daemon does.
+
+    Raises Refused for a service that ignores one; StoreError.
+    """
+    from bastion.adapters.s3.store import S3Store
+
+    bucket, _, folder = root.url.removeprefix("s3://").partition("/")
+    s3 = S3Store(bucket)
+    s3.prove_conditions(f"{folder}/{_SCRATCH}")
+    return s3.keeps_versions()
+
+
 def fetch_asset(url: str) -> bytes:
-    """Read a file that a job's spec names (`code_asset_path`): `gs://BUCKET/KEY`, `file://...`, or an absolute path.
+    """Read a file that a job's spec names (`code_asset_path`): `gs://BUCKET/KEY`, `s3://...`, `file://...`, or a path.
 
     Raises NotFound, AccessDenied, StoreError (try again); Refused if the URL has another form, or the file is too large
     for a bundle.
     """
-    if not url.startswith("gs://"):
-        return _fetch_file(unquote(urlsplit(url).path) if url.startswith("file://") else url)
-    from bastion.adapters.gcs.store import GcsStore
-
-    bucket, _, key = url.removeprefix("gs://").partition("/")
-    if not _BUCKET_NAME.fullmatch(bucket) or not key:
-        raise Refused(f"{url} does not name an object; use gs://BUCKET/KEY")
-    store = GcsStore(bucket)
+    if not url.startswith(("gs://", "s3://")):
+        return _fetch_file(path_of(url))
+    if not re.fullmatch(rf"[a-z0-9]+://{BUCKET_NAME.pattern}/.+", url, re.DOTALL):
+        raise Refused(f"{url} does not name an object; use gs://BUCKET/KEY or s3://BUCKET/KEY")
+    store, key = open_bucket(url)
     try:
         meta = store.head(key)
         if meta is None:
@@ -129,7 +177,7 @@ def fetch_asset(url: str) -> bytes:
 
 def _fetch_file(path: str) -> bytes:
     if not path.startswith("/"):
-        raise Refused(f"{path} is not a gs:// URL or an absolute path")
+        raise Refused(f"{path} is not a gs:// or s3:// URL, or an absolute path")
     try:
         # Does not block on a pipe.
         with os.fdopen(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as file:

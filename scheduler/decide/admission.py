@@ -8,6 +8,7 @@ from __future__ import annotations
 from datetime import datetime, timezone
 
 from quota import Policy
+from quota.permissions import Asked, Denial, denial, restricts
 from scheduler.decide.capacity import amounts_of
 from scheduler.decide.cooldown import cooldown_until
 from scheduler.model import Job, Reason, ReasonCode
@@ -26,6 +27,7 @@ class Admission:
         # Most files have no such rules; then the checks are skipped.
         self._holds = any(each.hold for each in rules)
         self._limits = any(each.borrowing_limit or each.lending_limit for each in rules)
+        self._restricts = any(restricts(each) for each in rules)
         self._members: dict[tuple[str, str], bool] = {}
 
     def refuses(self, job: Job) -> bool:
@@ -34,6 +36,7 @@ class Admission:
             self._given is None
             or (self._check_membership and not self._is_member(job))
             or any(resource not in self.policy.resource_types for resource, _ in amounts_of(job.demand))
+            or self._denial(job) is not None
             or self._is_held(job.project_id)
             or bool(job.hold)
         )
@@ -59,6 +62,16 @@ class Admission:
                 since=since,
                 unblock=f"an admin adds {', '.join(unknown)} to total_resources, or the job asks for another type",
                 also=self._later(job, ReasonCode.UNKNOWN_TYPE, now),
+            )
+        denied = self._denial(job)
+        if denied is not None:
+            return Reason(
+                code=ReasonCode.NOT_ALLOWED,
+                message=denied.problem,
+                since=since,
+                unblock=f"an admin {denied.change} for project {job.project_id} in the quota file, or the job is "
+                f"submitted {denied.instead}",
+                also=self._later(job, ReasonCode.NOT_ALLOWED, now),
             )
         if job.hold and not self._is_held(job.project_id):
             message, unblock = job.hold, "an operator changes the daemon's settings"
@@ -106,6 +119,12 @@ class Admission:
             also=(backoff_code(job),) if backs_off(job, now) else (),
         )
 
+    def _denial(self, job: Job) -> Denial | None:
+        if not (self._restricts or job.root):
+            return None  # nearly every job
+        asked = Asked(instance_type=job.instance_type, priority=job.priority, root=job.root, cleanup=job.cleanup)
+        return denial(job.project_id, self.policy.rules(job.project_id), asked)
+
     def _is_held(self, project: str) -> bool:
         return self._held or (self._holds and self.policy.rules(project).hold)
 
@@ -143,8 +162,12 @@ class Admission:
                 codes.append(ReasonCode.EXCEEDS_POOL)
             elif job.project_id in self._projects and self.exceeds_project(job):
                 codes.append(ReasonCode.EXCEEDS_PROJECT_MAX)
+        if headline is not ReasonCode.NOT_ALLOWED and self._given is not None and self._denial(job) is not None:
+            codes.append(ReasonCode.NOT_ALLOWED)
         if headline is not ReasonCode.HELD and (job.hold or self._is_held(job.project_id)):
             codes.append(ReasonCode.HELD)
+        if job.after:
+            codes.append(ReasonCode.WAITING_FOR_DEPENDENCY)
         if backs_off(job, now):
             codes.append(backoff_code(job))
         return tuple(sorted(codes, key=_PRECEDENCE.index))

@@ -29,6 +29,8 @@ class Backlog:
         over_ceiling: Jobs that ask for more than their project may ever hold.
         too_large: Jobs that ask for more than the whole pool has.
         refused: Jobs that cannot start at any capacity.
+        dependent: Jobs that await the end of others.
+        delegated: Jobs that another scheduler is to decide on.
     """
 
     def __init__(self, admission: Admission) -> None:
@@ -39,6 +41,8 @@ class Backlog:
         self.over_ceiling: dict[str, Job] = {}
         self.too_large: dict[str, Job] = {}
         self.refused: dict[str, Job] = {}
+        self.dependent: dict[str, Job] = {}
+        self.delegated: dict[str, Job] = {}
         # Jobs whose backoff is over.
         self._backoff_over: dict[str, Job] = {}
         # Claimants not promised by an earlier pass, whose victims are stopping.
@@ -52,6 +56,10 @@ class Backlog:
         admission = self._admission
         if admission.refuses(job):
             self.refused[job.name] = job
+        elif job.after:
+            self.dependent[job.name] = job
+        elif job.delegated:
+            self.delegated[job.name] = job
         elif admission.exceeds_pool(job):
             self.too_large[job.name] = job
         elif admission.exceeds_project(job):
@@ -66,7 +74,7 @@ class Backlog:
         name = job.name
         self._backoff_over.pop(name, None)
         self._awaiting_victims.pop(name, None)
-        for group in (self.claimants, self.backing_off, self.refused, self.too_large, self.over_ceiling):
+        for group in self._groups():
             if group.pop(name, None) is not None:
                 return
         self._leave_line(job)
@@ -109,8 +117,19 @@ class Backlog:
             self._join_line(job)
 
     def _in_line(self, job: Job) -> bool:
-        groups = (self.claimants, self.backing_off, self.refused, self.too_large, self.over_ceiling)
-        return job.status is JobStatus.PENDING and not any(job.name in group for group in groups)
+        return job.status is JobStatus.PENDING and not any(job.name in group for group in self._groups())
+
+    def _groups(self) -> tuple[dict[str, Job], ...]:
+        """Those of the jobs in no line."""
+        return (
+            self.claimants,
+            self.backing_off,
+            self.refused,
+            self.too_large,
+            self.over_ceiling,
+            self.dependent,
+            self.delegated,
+        )
 
     def _join_line(self, job: Job) -> None:
         self._come.setdefault((job.project_id, Request.of(job)), {})[job.name] = job

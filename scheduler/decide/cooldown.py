@@ -27,7 +27,9 @@ def cooldown_seconds(job: Job) -> float:
 
 
 def cooldown_until(job: Job) -> float | None:
-    return (job.evicted_at or 0.0) + cooldown_seconds(job) if job.futile_evictions >= FUTILE_MAX else None
+    if job.futile_evictions < FUTILE_MAX or job.delegated:
+        return None
+    return (job.evicted_at or 0.0) + cooldown_seconds(job)
 
 
 def in_cooldown(job: Job, now: float) -> bool:

@@ -20,6 +20,7 @@ class Incumbents:
         lasting: What the running ones take, tier by tier.
         taken: Units that all hold, by type.
         held: Units that the running ones hold, by project and type.
+        delegated: Number of delegated jobs by project.
         slots: How many run on the bastion's own host, by user.
     """
 
@@ -33,6 +34,7 @@ class Incumbents:
         self.held: dict[str, dict[str, int]] = {}
         self.slots: Counter[str] = Counter()
         self.elastic: dict[str, Job] = {}
+        self.delegated: Counter[str] = Counter()
         self._decisions: dict[str, Decision] = {}
         self._by_start: list[tuple[float, str]] = []
 
@@ -41,6 +43,7 @@ class Incumbents:
         self.holding.take(charged, tier)
         self.taken.update(dict(charged))
         self.slots[job.user_id] += job.on_bastion
+        self.delegated[job.project_id] += job.delegated
         verdict = Verdict.STOPPING
         if job.status is JobStatus.RUNNING:
             verdict = Verdict.KEEP
@@ -69,6 +72,7 @@ class Incumbents:
         self.holding.give_back(charged, tier)
         self.taken.subtract(dict(charged))
         self.slots[job.user_id] -= job.on_bastion
+        self.delegated[job.project_id] -= job.delegated
         self.slots += Counter()  # drops zero counts
         if job.status is JobStatus.RUNNING:
             self.lasting.give_back(_lasting(job), tier)

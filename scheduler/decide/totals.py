@@ -18,9 +18,9 @@ def pool_usages(policy: Policy, taken: Mapping[str, int]) -> dict[str, PoolUsage
 
 
 def project_usages(
-    policy: Policy, jobs: Iterable[Job], ledger: Ledger, impossible: Collection[str]
+    policy: Policy, jobs: Iterable[Job], ledger: Ledger, idle: Collection[str]
 ) -> dict[str, ProjectUsage]:
-    """Usage of every project of the policy or of a job, sorted; `impossible` jobs do not count as demand."""
+    """Usage of every project of the policy or of a job, sorted; `idle` jobs do not compete, and are no demand."""
     usage: dict[str, dict[str, int]] = {project: {} for project in policy.projects}
     demand: dict[str, dict[str, int]] = {project: {} for project in policy.projects}
     for job in jobs:
@@ -29,7 +29,7 @@ def project_usages(
         if job.status is JobStatus.PENDING:
             if job.name in ledger.starts:
                 _add(held, job.demand)
-            if job.name not in impossible:
+            if job.name not in idle:
                 _add(wanted, job.demand)
         else:
             _add(held, job.charged)

@@ -14,11 +14,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from quota import Policy
-from scheduler.decide.admission import backoff_reason, waiting_since
+from scheduler.decide.admission import Admission, backoff_reason, waiting_since
 from scheduler.decide.capacity import Amounts, amounts_of
+from scheduler.decide.delegation import Handover
 from scheduler.decide.ledger import Ledger, Promise
 from scheduler.decide.project_queue import ProjectQueue, Request
 from scheduler.decide.user_order import UserOrder
+from scheduler.explain import dependents
+from scheduler.explain.dependents import Lacking
 from scheduler.explain.queue_order import queue_order
 from scheduler.explain.reasons import (
     Case,
@@ -116,6 +119,33 @@ class Explainer:
                 outside.append(Decision(name=job.name, verdict=Verdict.WAIT, reason=given))
             self._put_in_front(job, request, competes=competes, has_slot=has_slot)
         return decisions + outside
+
+    def dependents(self, jobs: Sequence[Job], admission: Admission, handover: Handover, now: float) -> list[Decision]:
+        """Decisions for jobs that await others, in their order; call it after `queue`."""
+
+        def lacking(job: Job, request: Request) -> Lacking:
+            if job.delegated:
+                return Lacking(codes=(ReasonCode.TOO_MANY_SUBMITTED,) if handover.full else ())
+            return self._lacking_behind_all(job, request)
+
+        return list(dependents.waits(jobs, lacking, admission, now))
+
+    def _lacking_behind_all(self, job: Job, request: Request) -> Lacking:
+        case = self._cases.of(job, request)
+        missing, over = self._missing(job, request, case.wanted)
+        slots = self._slots_missing(request)
+        first = "" if self._is_plain(job.project_id) else self._before(job)
+        if not (missing or over or slots or first):
+            return Lacking()
+        return Lacking(
+            codes=(ReasonCode.BEHIND_HIGHER_PRIORITY,) if first else (case.code, *case.also),
+            missing=missing,
+            over_limit=over or NOTHING,
+            slots=slots,
+            first=first,
+            possible=bool(self._within_pool(missing)),
+            own_ends=self._own_ends(request, slots) if slots else 0,
+        )
 
     def _with_impossible(self, jobs: Sequence[Job]) -> dict[str, ProjectQueue]:
         waiting = self._waiting

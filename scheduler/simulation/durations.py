@@ -1,4 +1,4 @@
-"""How much longer jobs hold their capacity: declared by their owners, or drawn from past jobs.
+"""How much longer jobs hold their capacity: declared by their owners, or drawn from past jobs; at most their own limit.
 
 Past jobs are searched by project, user and demand; by project and demand; by project; and all. The first level with
 at least `SAMPLES_MIN` jobs that ran longer than this one has so far counts.
@@ -58,6 +58,13 @@ class Durations:
 
     def remaining(self, job: Job, age: float = 0.0) -> Remaining | None:
         """The possible durations of a job that has run for `age` seconds; None: unknown."""
+        left, most = self._estimated(job, age), job.max_run_seconds
+        if most is None:
+            return left
+        totals = (most,) if left is None else tuple(min(total, most) for total in left.totals)
+        return Remaining(totals=totals, age=min(age, most))
+
+    def _estimated(self, job: Job, age: float) -> Remaining | None:
         declared = self._declared.get(job.name)
         if declared is not None and declared > age:
             return Remaining(totals=(declared,), age=age)

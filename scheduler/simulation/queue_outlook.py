@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from quota import Policy
-from scheduler.model import Job, JobStatus, Plan, Snapshot, Verdict
+from scheduler.model import Decision, Job, JobStatus, Plan, ReasonCode, Snapshot, Verdict
 from scheduler.scheduling import schedule
 from scheduler.simulation.durations import Durations
 from scheduler.simulation.forecast import Eta, forecast
@@ -38,7 +38,8 @@ def outlook(
     `draw` returns a source of the same sequence of uniform numbers each time.
 
     Returns:
-        The jobs in current queue order, then those not waiting for capacity; and how many are too far back.
+        The jobs in current queue order, those that await others last, then those not waiting for capacity; and how many
+        are too far back.
     """
     snapshots = (snapshot, replace(snapshot, policy=after))
     places = [_places(schedule(one, now)) for one in snapshots]
@@ -64,10 +65,15 @@ def outlook(
 
 
 def _places(plan: Plan) -> dict[str, int]:
-    """Queue positions from 0 of jobs that start now or wait for capacity."""
+    """Queue positions from 0 of jobs that start now, wait for capacity, or await other jobs."""
     queue = (
         decision.name
         for decision in plan.decisions
-        if decision.verdict is Verdict.START or (decision.verdict is Verdict.WAIT and decision.position is not None)
+        if decision.verdict is Verdict.START
+        or (decision.verdict is Verdict.WAIT and (decision.position is not None or _awaits_others(decision)))
     )
     return {name: place for place, name in enumerate(queue)}
+
+
+def _awaits_others(decision: Decision) -> bool:
+    return decision.reason is not None and decision.reason.code is ReasonCode.WAITING_FOR_DEPENDENCY

@@ -84,6 +84,9 @@ class Simulator(Generic[SimulatedT]):
         self._events: list[tuple[float, Any, int, SimulatedT | None]] = []
         self._checkpoints: list[tuple[float, Any, int, SimulatedT]] = []
         self._promised: frozenset[str] = frozenset()
+        # Names of jobs that have ended, and by name those that await its end.
+        self._ended: set[str] = set()
+        self._awaiting: dict[str, list[str]] = {}
 
     # -- time ---------------------------------------------------------------------------------------------------
 
@@ -112,8 +115,15 @@ class Simulator(Generic[SimulatedT]):
     # -- what happens to jobs -----------------------------------------------------------------------------------
 
     def arrive(self, simulated: SimulatedT) -> None:
-        self._simulated[simulated.job.name] = simulated
-        self.jobs[simulated.job.name] = simulated.job
+        """Add a job. It waits for those of its `after` that have not ended in this simulation."""
+        job = simulated.job
+        if job.after:
+            left = tuple(name for name in job.after if name not in self._ended)
+            for name in left:
+                self._awaiting.setdefault(name, []).append(job.name)
+            simulated.job = job = replace(job, after=left)
+        self._simulated[job.name] = simulated
+        self.jobs[job.name] = job
 
     def start(self, name: str, tier: int | None = 0) -> None:
         simulated = self._simulated[name]
@@ -154,6 +164,7 @@ class Simulator(Generic[SimulatedT]):
         job = simulated.job
         if job.status is JobStatus.PENDING:
             del self.jobs[name]
+            self._release(name)
             return
         self._put(simulated, replace(job, status=JobStatus.STOPPING, evicted_for=None))
         if job.status is JobStatus.RUNNING:
@@ -223,6 +234,16 @@ class Simulator(Generic[SimulatedT]):
         simulated.saved, simulated.started, simulated.end = simulated.duration, -1.0, instant
         simulated.segment += 1
         del self.jobs[simulated.job.name]
+        self._release(simulated.job.name)
+
+    def _release(self, ended: str) -> None:
+        """Let jobs go on that awaited this one."""
+        self._ended.add(ended)
+        for name in self._awaiting.pop(ended, ()):
+            if name in self.jobs:
+                simulated = self._simulated[name]
+                left = tuple(other for other in simulated.job.after if other != ended)
+                self._put(simulated, replace(simulated.job, after=left))
 
     # -- segments -----------------------------------------------------------------------------------------------
 

@@ -127,11 +127,12 @@ class _Replay:
         self._jobs: dict[str, Job] = {}
         self._cut_short: set[str] = set()
         present, arrivals, left = [], [], {}
-        for one in past:
-            job, most = one.job, policy.rules(one.job.project_id).maximum_runtime_seconds
-            ran = begin - one.began_at if one.began_at is not None else 0.0
-            if one.seconds <= ran or job.queued_at >= end:
-                continue
+        taking_part = [one for one in past if one.seconds > _ran(one, begin) and one.job.queued_at < end]
+        names = {one.job.name for one in taking_part}
+        for one in taking_part:
+            job, most, ran = one.job, policy.rules(one.job.project_id).maximum_runtime_seconds, _ran(one, begin)
+            if job.after:
+                job = replace(job, after=tuple(name for name in job.after if name in names))
             self._jobs[job.name] = job
             if most is not None and one.seconds > most:
                 self._cut_short.add(job.name)
@@ -213,3 +214,7 @@ class _Replay:
                 for name in never
             ),
         )
+
+
+def _ran(one: PastJob, begin: float) -> float:
+    return begin - one.began_at if one.began_at is not None else 0.0

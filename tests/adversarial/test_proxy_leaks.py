@@ -36,9 +36,8 @@ def proxy(tmp_path_factory: pytest.TempPathFactory) -> Iterator[AttackedProxy]:
 def nothing_seen(proxy: AttackedProxy) -> None:
     proxy.seen.clear()
     # What one test found is not to be found by the next.
-    for path in proxy.buckets.rglob("*"):
-        if path.is_file() and MARK in path.read_bytes():
-            path.unlink()
+    for path in proxy.marked():
+        path.unlink(missing_ok=True)
 
 
 PATHS = [
@@ -257,7 +256,7 @@ def test_no_request_is_smuggled_to_the_service_within_another(proxy: AttackedPro
     proxy.said(data.replace(b"Connection: close\r\n", b"") + http("GET", "/lake/none", body=b""))
 
     assert not [seen for seen in proxy.seen if "smuggled" in seen.request.target and MARK in seen.body]
-    assert not [path for path in (proxy.buckets / "vault").rglob("*") if path.is_file() and MARK in path.read_bytes()]
+    assert not proxy.marked("vault")
 
 
 def test_a_line_break_in_metadata_makes_no_header(proxy: AttackedProxy) -> None:

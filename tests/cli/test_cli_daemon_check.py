@@ -57,6 +57,12 @@ read_only = true
 [[types.v6e.pod.volumes]]
 path = "/lake"
 bucket = "my-lake"
+[[types.v6e.pod.volumes]]
+path = "/keys"
+secret = "wandb"
+[[types.v6e.pod.volumes]]
+path = "/cache"
+host_path = "/mnt/ssd"
 [[types.v6e.pod.tolerations]]
 key = "team"
 operator = "Equal"
@@ -157,7 +163,8 @@ def test_clusters_and_what_is_set_of_their_pods_are_shown(run, file: Path) -> No
         "uid 5f0c1a2b-1111-2222-3333-444455556668, pods as the default service account, agent from the bucket",
         "pods of v5p: image train:v1",
         "pods of v6e: the job's own image, cpu 100, resources hugepages-2Mi=4Gi, tolerations team=a:NoSchedule any, "
-        "volumes /data (claim datasets, read-only) /lake (bucket my-lake), image pull secrets one two, "
+        "volumes /data (claim datasets, read-only) /lake (bucket my-lake) /keys (secret wandb) "
+        "/cache (host path /mnt/ssd), image pull secrets one two, "
         "host network yes, spot grace seconds 20",
     ]
     assert "warning: no zones name k8s:spare, so no job runs in cluster spare" in done.err

@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from bastion.emulators.kubernetes.address import KUBECONFIG_FILE, locate
 from bastion.emulators.kubernetes.client import ApiClient
 
@@ -24,7 +26,7 @@ def test_it_prints_how_to_use_it_and_refuses_a_second_one(tmp_path: Path) -> Non
     environment = {**os.environ, "BASTION_HOME": str(tmp_path)}
     with (tmp_path / "log").open("wb") as log:
         program = subprocess.Popen(
-            [*BASTION, "--pool=v5litepod-8=1:spot"], stdout=subprocess.PIPE, stderr=log, env=environment
+            [*BASTION, "--pool=v5litepod-8=1:spot", "--kueue"], stdout=subprocess.PIPE, stderr=log, env=environment
         )
     try:
         assert program.stdout is not None
@@ -39,6 +41,7 @@ def test_it_prints_how_to_use_it_and_refuses_a_second_one(tmp_path: Path) -> Non
         assert f"export KUBECONFIG={folder / KUBECONFIG_FILE}" in said
         assert address.token not in "".join(said)
         assert ApiClient.connect(address).get("/api/v1/namespaces/default")["kind"] == "Namespace"
+        assert ApiClient.connect(address).get("/apis/kueue.x-k8s.io/v1beta2/workloads")["items"] == []
         second = run(tmp_path)
         assert second.returncode != 0
         assert f"process {program.pid} already serves {folder} at {address.server}" in second.stderr
@@ -49,8 +52,12 @@ def test_it_prints_how_to_use_it_and_refuses_a_second_one(tmp_path: Path) -> Non
         program.wait()
 
 
-def test_an_invalid_pool_is_refused(tmp_path: Path) -> None:
-    refused = run(tmp_path, "--pool=a100=1")
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [("--pool=a100=1", "is not a valid node pool"), ("--fault=x:1", "KIND one of preempt, node-lost")],
+)
+def test_invalid_options_are_refused(tmp_path: Path, option: str, words: str) -> None:
+    refused = run(tmp_path, option)
     assert refused.returncode != 0
-    assert "is not a valid node pool" in refused.stderr
+    assert words in refused.stderr
     assert "Traceback" not in refused.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import socket
@@ -115,6 +116,13 @@ def test_a_folder_that_cannot_hold_buckets_is_refused_with_the_flag_that_chooses
     assert "--dir" in done.stderr
 
 
+def test_a_missing_table_of_identities_is_refused_with_its_flag(tmp_path: Path) -> None:
+    done = run(tmp_path, "emulator", "gcs", f"--dir={tmp_path / 'buckets'}", f"--identities={tmp_path / 'none.toml'}")
+    assert done.returncode != 0
+    assert "cannot read the identities in" in done.stderr
+    assert "check --identities" in done.stderr
+
+
 def test_a_daemon_says_the_same_thing_again_only_after_a_while() -> None:
     said: list[str] = []
     now = [0.0]
@@ -125,3 +133,11 @@ def test_a_daemon_says_the_same_thing_again_only_after_a_while() -> None:
     notify("here it is")
     notify("there is no bucket")
     assert said[2:] == ["here it is", "there is no bucket"]
+
+
+def test_a_user_sees_what_an_adapter_waits_for(run, bastion, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):  # told once
+        run("list")
+    capsys.readouterr()
+    logging.getLogger("bastion.adapters.bucket_requests.retry").info("the bucket has not answered so far (503)")
+    assert capsys.readouterr().err == "bastion: the bucket has not answered so far (503)\n"

@@ -75,6 +75,12 @@ def test_completed_jobs_are_shown_when_asked_for_the_newest_first(run, bastion) 
     assert [entry["result"]["outcome"] for entry in document["completed"]] == ["failed", "failed", "succeeded"]
 
 
+def test_the_object_by_which_a_console_shows_an_empty_folder_is_no_job(run, bastion) -> None:
+    bastion.store.put("jobs/active/", b"", generation=0)
+    bastion.settle(3)
+    assert run("list").out == ""
+
+
 def test_without_a_daemon_the_list_says_so_and_shows_what_was_submitted(run, bastion) -> None:
     bastion.submit("job")
     done = run("list", code=75)
@@ -133,7 +139,7 @@ def test_why_tells_the_reason_with_its_arithmetic_since_when_and_who_holds(run, 
     assert reason is not None
     assert done.code == 0
     assert f"{reason['code']}: {reason['message']}" in done.out
-    assert "needs tpu-v4-16; project a, user alice, priority 5" in done.out
+    assert "needs tpu-v4-16; project a, user alice (unverified), priority 5" in done.out
     assert f"for 1m (since {reason['since']})" in done.out
     assert "queue position: 1" in done.out
     for holder in reason["holders"]:
@@ -383,3 +389,18 @@ def test_why_tells_each_attempts_tries_and_where_it_was(run, bastion) -> None:
     assert "attempt 1, try 1: worker 0 exited with code 4" in shown
     assert "attempt 1 in us-central2-b ended" in shown
     assert "worker 0 exited with code 6" in shown
+
+
+def test_list_and_why_tell_how_often_a_job_was_stuck(run, bastion) -> None:
+    bastion.hosts.signs["job"] = lambda _host, elapsed: elapsed >= 10
+    bastion.submit("job", instance_type="tpu-v4-8", stuck_after_seconds=60)
+    bastion.run_until(lambda: [began.try_number for began in bastion.hosts.began] == [1, 2])
+    bastion.settle(2)
+    assert "running on 1 host (try 2 of 2, stuck 1 time)" in run("why", "job").out
+    bastion.run_until(lambda: bastion.result("job"))
+    shown = run("why", "job").out
+    assert "attempt 1, try 3: stuck, restarted in place" in shown
+    assert (
+        "failed: Stuck: no output, checkpoint or step on any worker for 1m (--stuck_after), 4 times in a row" in shown
+    )
+    assert "stuck: Stuck" not in shown

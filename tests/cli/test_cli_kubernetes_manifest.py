@@ -80,7 +80,11 @@ def test_the_daemons_command_line_is_one_that_the_program_takes() -> None:
         ([ROOT], "requires --image=IMAGE"),
         (["--root=/srv/team-bastion", IMAGE], "use --root=gs://BUCKET/NAME-bastion"),
         ([ROOT, IMAGE, "--namespace=No"], "--namespace='No' is not a valid Kubernetes name"),
+        ([ROOT, IMAGE, "--namespace=kube-system"], "give the bastion a namespace of its own"),
+        ([ROOT, "--image=my image"], "--image=my image is not valid: it must be a container image such as"),
         ([ROOT, IMAGE, "--provider=aks"], "provider"),
+        ([ROOT, IMAGE, "--daemon_identity=ann"], "use one such as daemon@my-project.iam.gserviceaccount.com"),
+        ([ROOT, IMAGE, "--provider=eks", "--worker_identity=a@b.c"], "use one such as arn:aws:iam::"),
         ([ROOT, IMAGE, "--quota_root=gs://x"], "use gs://BUCKET/NAME-bastion"),
     ],
 )

@@ -156,6 +156,17 @@ def test_what_cannot_run_is_refused_and_nothing_is_written(run, bastion, argumen
     assert done.err.startswith("bastion: ")
 
 
+def test_what_the_rules_of_a_project_do_not_allow_is_refused_at_once(run, bastion) -> None:
+    quota = bastion.store.get(keys.PROJECT_QUOTAS).data
+    bastion.write_quota(quota + b'[project_rules.a]\ninstance_types = ["tpu-v4-8"]\nhighest_priority = 4\n')
+    done = run("launch", "--instance_type=tpu-v4-16", "--", "x", code=64)
+    assert "project a may use the instance types tpu-v4-8, not tpu-v4-16; submit it with one of these types" in done.err
+    done = run("launch", "--instance_type=tpu-v4-8", "--priority=3", "--", "x", code=64)
+    assert "jobs of project a may have priority 4 at most, not 3 (1 is the highest)" in done.err
+    assert bastion.listed("jobs/") == []
+    assert run("launch", "--instance_type=tpu-v4-8", "--priority=4", "--", "x").code == 0
+
+
 def test_a_name_in_use_is_refused_with_the_way_out(run, bastion) -> None:
     assert run("launch", "--name=job", "--", "a").code == 0
     done = run("launch", "--name=job", "--", "b", code=64)
@@ -320,3 +331,10 @@ def test_without_any_daemon_the_launcher_is_told(run, bastion) -> None:
     assert "no daemon has ever run for" in run("launch", "--name=job", "--", "x").err
     bastion.settle(1)
     assert "no daemon" not in run("launch", "--name=job2", "--", "x").err
+
+
+def test_only_tensorboard_that_is_asked_for_needs_a_slice(run, bastion) -> None:
+    asked = run("launch", "--tensorboard", "--project_id=a", "--user_id=alice", "--bundle=none", "--", "true", code=64)
+    assert asked.err == "bastion: --tensorboard applies only to slice jobs; add --instance_type\n"
+    run("launch", "--name=on-the-vm", "--project_id=a", "--user_id=alice", "--bundle=none", "--", "true", code=0)
+    assert "on-the-vm" in run("list").out

@@ -170,12 +170,111 @@ def test_what_a_job_on_slices_may_ask_for_stands_in_its_runner(run, bastion) -> 
     assert (runner.output_dir, runner.output_sync) == ("out", "worker0")
 
 
-@pytest.mark.parametrize("flag", ["--max_tries=2", "--max_wait=2h", "--setup=", "--output_dir=x", "--output_sync=each"])
+@pytest.mark.parametrize(
+    "flag",
+    [
+        "--max_tries=2",
+        "--max_wait=2h",
+        "--setup=",
+        "--output_dir=x",
+        "--output_sync=each",
+        "--stuck_after=30m",
+        "--secret=A=file:/a",
+        "--input=gs://data/x",
+        "--output_to=gs://data/x",
+    ],
+)
 def test_without_a_slice_it_means_nothing_and_is_refused(run, bastion, flag: str) -> None:
     done = run("launch", flag, "--", "true", code=64)
     assert f"{flag.partition('=')[0]} applies only to slice jobs; add --instance_type" in done.err
 
 
+def test_inputs_and_the_place_of_outputs_stand_in_its_runner(run, bastion) -> None:
+    flags = ("--input=s3://data/tokens:in", "--input=/mnt/x", "--output_dir=out", "--output_to=gs://mine/runs/")
+    assert run("launch", "--name=job", "--instance_type=tpu-v4-16", *flags, "--", "true").code == 0
+    runner = spec(bastion).runner
+    assert runner is not None
+    assert [(each.url, each.folder) for each in runner.inputs] == [("s3://data/tokens", "in"), ("/mnt/x", "x")]
+    assert runner.output_to == "gs://mine/runs"
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (
+            ("--input=tokens",),
+            "--input=tokens must be gs://BUCKET/PREFIX, s3://BUCKET/PREFIX, file:///FOLDER",
+        ),
+        (
+            ("--input=gs://data/a:x", "--input=gs://data/b:x"),
+            "two inputs go into x and x; give each a folder",
+        ),
+        (("--output_to=gs://mine",), "--output_to requires --output_dir"),
+        (("--output_dir=o", "--output_to=mine"), "--output_to=mine must be gs://BUCKET/PREFIX"),
+    ],
+)
+def test_a_wrong_input_is_refused(run, bastion, flags: tuple[str, ...], said: str) -> None:
+    done = run("launch", "--instance_type=tpu-v4-8", *flags, "--", "true", code=64)
+    assert said in done.err
+    assert stored(bastion) == []
+
+
 def test_a_wait_that_is_no_duration_is_refused(run, bastion) -> None:
     done = run("launch", "--instance_type=tpu-v4-8", "--max_wait=soon", "--", "true")
     assert (done.code, "--max_wait=soon is not a valid duration" in done.err) == (64, True)
+
+
+def test_a_job_has_references_to_its_secrets_and_a_limit_of_silence(run, bastion) -> None:
+    done = run(
+        *("launch", "--name=job", "--instance_type=tpu-v4-16", "--stuck_after=30m"),
+        *("--secret=WANDB_API_KEY=file:/secrets/wandb/api-key", "--secret=TOKEN=env:HF_TOKEN", "--", "true"),
+    )
+    assert done.code == 0
+    runner = spec(bastion).runner
+    assert runner is not None
+    assert runner.stuck_after_seconds == 1800
+    assert runner.secrets == {"WANDB_API_KEY": "file:/secrets/wandb/api-key", "TOKEN": "env:HF_TOKEN"}
+
+
+def test_a_job_asks_to_run_as_root(run, bastion) -> None:
+    launch = ("launch", "--name=job", "--instance_type=tpu-v4-16", "--root_user")
+    assert "may not run jobs as root (allow_root = false); submit it without root" in run(*launch, "--", "true").err
+    assert run(*launch, "--nocheck", "--", "true").code == 0
+    assert spec(bastion).as_root
+    assert (
+        run("launch", "--root_user", "--", "true")
+        .err.strip()
+        .endswith("--root_user applies only to slice jobs; add --instance_type")
+    )
+    bastion.settle(2)
+    assert "  runs as root on its hosts (--root_user)\n" in run("why", "job").out
+
+
+@pytest.mark.parametrize(
+    ("flags", "words"),
+    [
+        (["--secret=KEY"], "--secret has no =; use --secret NAME=SOURCE, where SOURCE is file:PATH, env:NAME, sm://"),
+        (["--secret=KEY=hunter2"], "k8s:secret/NAME/KEY; a secret's value itself must not"),
+        (["--secret=KEY=file:hunter2"], "--secret=KEY=... must have an absolute path on the host"),
+        (["--secret=KEY=env:hunter 2"], "--secret=KEY=... must have the name of a variable"),
+        (["--secret=KEY=sm://hunter2"], "--secret=KEY=... must name a Google Cloud project, a secret and perhaps a"),
+        (["--secret=KEY=sm://our-team/hunter2/-1"], "such as sm://my-project/wandb-key or sm://my-project/wandb-key/3"),
+        (
+            ["--secret=KEY=k8s://hunter2/key"],
+            "--secret=KEY=... must name a Secret as kubectl does, and its key, such as",
+        ),
+        (["--secret=KEY=k8s:secret/hunter2/../x"], "such as k8s:secret/wandb/api-key; the namespace is that of the"),
+        (["--secret=1KEY=file:/a"], "'1KEY' must be the name of a variable, without BASTION_"),
+        (["--secret=BASTION_KEY=file:/a"], "'BASTION_KEY' must be the name of a variable, without BASTION_"),
+        (["--secret=KEY=file:/a", "--secret=KEY=file:/b"], "--secret sets KEY twice; set it once"),
+        (["--secret=KEY=file:/a", "--env=KEY=x"], "--env and --secret both set KEY; remove one of them"),
+        (["--stuck_after=1s"], "--stuck_after=1s is too short; the minimum is 5s"),
+        (["--stuck_after=soon"], "--stuck_after=soon is not a valid duration; write it like 45m or 2h"),
+        (["--stuck_after="], "--stuck_after is empty"),
+    ],
+)
+def test_a_wrong_secret_or_limit_is_refused_and_not_shown(run, bastion, flags: list[str], words: str) -> None:
+    done = run("launch", "--instance_type=tpu-v4-16", *flags, "--", "true", code=64)
+    assert words in done.err
+    assert "hunter" not in done.err + done.out
+    assert stored(bastion) == []

@@ -10,6 +10,8 @@ import pytest
 from bastion.cli import connect
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.scripted_hosts import runs_for
+from tests.support.bench_files import text
+from tests.support.simulated_benchmarks import matrix_of, result_of, store_run
 
 TABLE = Path(__file__).parents[2] / "docs" / "reference" / "requests.md"
 
@@ -119,6 +121,16 @@ def test_launch_without_waiting_costs_what_the_table_says(run, bastion, remote) 
     assert remote.requests == documented("bastion launch")
 
 
+def test_each_awaited_job_costs_what_the_table_says(run, bastion, remote) -> None:
+    running(bastion, "first")
+    finished(bastion, "second")
+    remote.reset()
+    assert run("launch", "--name=job", "--after=first", "--after=second", "--", "true").code == 0
+    more = remote.requests - documented("bastion launch")
+    assert more <= 2 * documented("bastion launch --after=OTHER")
+    assert more > documented("bastion launch --after=OTHER")
+
+
 @pytest.mark.parametrize("command", ["launch", "logs", "cancel"])
 def test_waiting_costs_its_beginning_its_end_and_the_slots(run, bastion, remote, command: str) -> None:
     bastion.hosts.scripts["job"] = runs_for(120)
@@ -137,3 +149,37 @@ def test_waiting_costs_its_beginning_its_end_and_the_slots(run, bastion, remote,
     name = {"launch": "bastion launch --wait", "logs": "bastion logs -f JOB", "cancel": "bastion cancel --wait JOB"}
     print(command, remote.requests, slots, remote.calls)
     assert remote.requests <= documented(name[command]) + slots
+
+
+def test_commands_about_benchmarks_read_each_job_once(run, remote) -> None:
+    names = []
+    for number in "AB":
+        matrix = matrix_of(["a"], 3, run=number)
+        results = [result_of("a", repeat + 1, 1.0 + repeat / 1000) for repeat in range(3)]
+        names.append(store_run(remote, matrix, results))
+    for command, operands, more in (
+        ("noise", names[:1], 3),
+        ("noise", ["sim"], 3 + 3),  # a page for each of two runs, and one that shows that there are no more
+        ("compare", names, 6),
+        ("report", names[:1], 3 + 3),
+        ("report", names[1:], 3 + 3 + 1),  # and the report of the run before
+    ):
+        before = remote.requests
+        run("benchmark", command, *operands, code=0)
+        row = f"bastion benchmark {command} {'A B' if command == 'compare' else 'RUN'}"
+        assert remote.requests - before == documented(row) + more, (command, operands)
+
+
+def test_a_benchmark_costs_a_fixed_number_and_some_for_each_job(run, bastion, remote, tmp_path) -> None:
+    bastion.settle(2)
+    path = tmp_path / "bench.toml"
+    path.write_text(text(("repeats = 3", "repeats = 1")))
+    run("benchmark", "check", str(path), code=0)
+    assert remote.requests == documented("bastion benchmark check FILE")
+    remote.reset()
+    run("benchmark", "run", str(path), code=0)
+    assert remote.requests == documented("bastion benchmark run FILE") + 3
+    bastion.settle(3)
+    remote.reset()
+    run("benchmark", "status", "matmul", code=0)
+    assert remote.requests == documented("bastion benchmark status RUN") + 3

@@ -252,6 +252,18 @@ def test_what_is_optional_may_be_missing_and_what_is_unknown_is_told(decide) -> 
     assert json.loads(done.out)["decisions"][0]["run"] is True
 
 
+def test_a_job_that_awaits_others_does_not_start_until_the_list_is_empty(decide) -> None:
+    first, second = job("x"), job("y", after=["x"])
+    told = {one["name"]: one for one in json.loads(decide([first, second], "--output=json").out)["decisions"]}
+    assert (told["x"]["run"], told["y"]["run"]) == (True, False)
+    assert "y" in decide([first, second]).out and "starts after x" in decide([first, second]).out
+    (alone,) = json.loads(decide([job("y", after=[])], "--output=json").out)["decisions"]
+    assert alone["run"] is True
+    for wrong in ("x", [1], [""]):
+        assert "it must be a list of names of jobs that it awaits" in decide([job("y", after=wrong)]).err
+    assert "it applies only to a PENDING job" in decide([job("y", after=["x"], status="ACTIVE")]).err
+
+
 def test_both_files_are_needed_and_one_of_them_may_be_stdin(run, quota, monkeypatch, tmp_path) -> None:
     assert run("simulate", "decide", quota).code == 64
     assert "requires both files" in run("simulate", "decide", "--jobs=x").err
@@ -429,6 +441,11 @@ def test_a_picture_is_drawn_or_it_is_told_before_the_replay_what_is_missing(run,
 
 
 # -- bench -------------------------------------------------------------------------------------------------------------
+
+
+def test_the_bench_makes_chains_whose_jobs_follow_one_another(run) -> None:
+    sizes = ["--jobs=60", "--projects=2", "--running=40", "--decisions=20", "--chain=7"]
+    assert json.loads(run("simulate", "bench", *sizes, "--output=json").out)["chain"] == 7
 
 
 def test_the_bench_tells_times_and_memory(run) -> None:

@@ -79,3 +79,22 @@ def test_a_spec_with_a_hostile_name_is_refused(run, bastion, tmp_path: Path) -> 
 def test_submit_needs_a_file_that_is_there(run, bastion) -> None:
     assert "--spec is required" in run("submit").err
     assert "cannot read the spec nowhere.json" in run("submit", "--spec=nowhere.json").err
+
+
+def test_a_field_of_the_runner_that_means_nothing_is_told(run, bastion, tmp_path: Path) -> None:
+    owner = {"user_id": "alice", "project_id": "a"}
+    inputs = [{"url": "gs://data", "dir": "data"}]
+    made = new_spec("job", bastion=BASTION, command="x", instance_type="tpu-v4-8", inputs=inputs, **owner)
+    document = json.loads(made.to_bytes())
+    document["runner"] |= {"stuck_after": "30m", "input": "gs://data", "later": 1}
+    document["runner"]["inputs"][0]["folder"] = "x"
+    (tmp_path / "job.json").write_text(json.dumps(document))
+    said = run("submit", "--spec=job.json", code=0).err
+    for text in (
+        "runner.stuck_after means nothing to this version, and is ignored; did you mean stuck_after_seconds?",
+        "runner.input means nothing to this version, and is ignored; did you mean inputs?",
+        "runner.later means nothing to this version, and is ignored\n",
+        "runner.inputs.0.folder means nothing",
+    ):
+        assert text in said
+    assert json.loads(bastion.store.get(keys.active("job")).data)["runner"]["later"] == 1

@@ -59,7 +59,7 @@ def test_the_bucket_of_the_config_file_completes_a_bastion(run) -> None:
         (["--bucket=/a"], "--bucket requires --bastion=NAME"),
         (["--bastion=a/x-bastion", "--bucket=/a"], "must be a name without /"),
         (["--root=/a/x"], "must end in -bastion"),
-        (["--root=s3://a/x-bastion"], "is not a folder or a gs:// URL"),
+        (["--root=az://a/x-bastion"], "is not a folder, a gs:// URL or an s3:// URL"),
         (["--root=gs://x-bastion"], "does not name a bastion"),
     ],
 )

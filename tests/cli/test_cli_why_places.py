@@ -58,7 +58,10 @@ def test_a_gang_that_waits_shows_the_platforms_state_and_words(run, bastion) -> 
     bastion.clock.advance(300)
     shown = run("why", "job").out
     assert re.search(r"^job is provisioning: Unschedulable for 5m in cluster training$", shown, re.MULTILINE)
-    assert "\n  cluster training says: 0/4 nodes are available: 4 Insufficient google.com/tpu\n" in shown
+    assert (
+        "\n  cluster training says: 0/4 nodes are available: 4 Insufficient google.com/tpu\n"
+        f"  if the cluster has no node pool for {_FOUR_HOSTS}: add one, or submit the job with another type\n"
+    ) in shown
     since = bastion.record("job").attempt.waiting.since
     waiting = json.loads(run("why", "job", "--output=json").out)["job"]["waiting"]
     assert (waiting["zone"], waiting["message"]) == (
@@ -134,8 +137,23 @@ def test_a_cluster_that_does_not_answer_is_named_in_the_alarm(run, bastion) -> N
     in_a_cluster(bastion)
     bastion.submit("job", instance_type=_FOUR_HOSTS)
     bastion.slices.down = True  # the listing fails
+    for _ in range(2):
+        bastion.daemon.tick()
+    shown = run("why", "job").out
+    assert "alarm: cannot list slices in cluster training: the provisioning API does not" in shown
+    assert "Held: no answer from cluster training; see the alarms" in shown
+    assert "estimated start: unknown: not waiting for capacity (Held)" in shown
+    bastion.slices.down = False
+    bastion.run_until(lambda: bastion.slices.created)
+
+
+def test_a_running_job_whose_place_is_silent_is_not_said_to_have_a_bad_spec(run, bastion) -> None:
+    wait(bastion)
+    bastion.slices.down = True
     bastion.daemon.tick()
-    assert "alarm: cannot list slices in cluster training: the provisioning API does not" in run("why", "job").out
+    row = next(line for line in run("list").out.splitlines() if line.startswith("job "))
+    assert "the provisioning API does not" in row
+    assert "new spec refused" not in row
 
 
 def test_a_job_with_an_image_and_no_cluster_is_held_and_says_so(run, bastion) -> None:
@@ -171,3 +189,34 @@ def test_the_labels_of_a_job_reach_its_gang(run, bastion) -> None:
     run("launch", "--name=job", f"--instance_type={_FOUR_HOSTS}", "--label=team=vision", "--", "true", code=0)
     bastion.run_until(lambda: bastion.slices.created)
     assert bastion.slices.created[0].user_labels == {"team": "vision"}
+
+
+_TIERS = b"""
+[[tiers]]
+model = "on-demand"
+zones = ["us-central2-b"]
+[[tiers]]
+model = "spot"
+zones = ["k8s:training"]
+"""
+
+
+def test_a_job_with_an_image_whose_tier_is_not_in_a_cluster_says_so(run, bastion) -> None:
+    bastion.write_settings(_BOTH.partition(b"[[tiers]]")[0] + _TIERS)
+    bastion.settle(2)
+    run("launch", "--name=job", f"--instance_type={_FOUR_HOSTS}", "--image=train:v1", "--", "true", code=0)
+    bastion.settle(3)
+    shown = run("why", "job").out
+    assert "Held: config/daemon.toml has no zone of v4 in tier 0 that is a Kubernetes cluster, which its image" in shown
+    assert not bastion.slices.created
+
+
+def test_a_gang_that_does_not_go_says_what_it_waits_for(run, bastion) -> None:
+    in_a_cluster(bastion)
+    bastion.submit("job", instance_type=_FOUR_HOSTS)
+    bastion.run_until(lambda: bastion.slices.created)
+    bastion.slices.delete_seconds = 1000.0
+    bastion.slices.lose(bastion.slices.created[-1].ref.name, "waiting for the end of a pod on a node")
+    bastion.run_until(lambda: bastion.slices.deleted)
+    bastion.settle(2)
+    assert "\n  waiting for the end of a pod on a node\n" in run("why", "job").out

@@ -374,7 +374,7 @@ def _associated_not_verified(answer: kms_v1.EncryptResponse) -> kms_v1.EncryptRe
 
 
 def _other_ciphertext(answer: kms_v1.EncryptResponse) -> kms_v1.EncryptResponse:
-    answer.ciphertext = answer.ciphertext[:-1] + b"?"
+    answer.ciphertext = answer.ciphertext[:-1] + bytes([answer.ciphertext[-1] ^ 1])
     return answer
 
 

@@ -67,7 +67,9 @@ NASTY_KEYS = sorted(
 
 
 @pytest.mark.parametrize("key", NASTY_KEYS, ids=ascii)
-def test_every_key_can_be_stored_read_listed_and_deleted(store: ObjectStore, key: str) -> None:
+def test_every_key_can_be_stored_read_listed_and_deleted(bucket: Bucket, store: ObjectStore, key: str) -> None:
+    if not bucket.takes(key):
+        pytest.skip("this server cannot have such a key")
     meta = store.put(key, b"content", generation=0)
     assert meta.key == key
     assert store.get(key).data == b"content"
@@ -83,23 +85,26 @@ def test_every_key_can_be_stored_read_listed_and_deleted(store: ObjectStore, key
 
 
 @pytest.mark.parametrize("order", ["ascending", "descending"])
-def test_all_nasty_keys_live_side_by_side(store: ObjectStore, order: str) -> None:
-    for key in NASTY_KEYS if order == "ascending" else reversed(NASTY_KEYS):
+def test_all_nasty_keys_live_side_by_side(bucket: Bucket, store: ObjectStore, order: str) -> None:
+    nasty_keys = [key for key in NASTY_KEYS if bucket.takes(key)]
+    if not bucket.beside_folders:
+        nasty_keys = [key for key in nasty_keys if not any(each.startswith(f"{key}/") for each in nasty_keys)]
+    for key in nasty_keys if order == "ascending" else reversed(nasty_keys):
         store.put(key, key.encode(), generation=0)
-    assert keys(store) == NASTY_KEYS
-    for key in NASTY_KEYS:
+    assert keys(store) == nasty_keys
+    for key in nasty_keys:
         assert store.get(key).data == key.encode()
         assert keys(store, key)[0] == key
-    for index, key in enumerate(NASTY_KEYS):
+    for index, key in enumerate(nasty_keys):
         meta = store.head(key)
         assert meta is not None
         store.delete(key, generation=meta.generation)
-        assert keys(store) == NASTY_KEYS[index + 1 :]
+        assert keys(store) == nasty_keys[index + 1 :]
 
 
 def test_a_key_may_have_its_full_length(bucket: Bucket) -> None:
     store = bucket.open()
-    for key in ("k" * bucket.key_max_bytes, "/".join(["k" * 200] * 6)[: bucket.key_max_bytes]):
+    for key in filter(bucket.takes, ("k" * bucket.key_max_bytes, "/".join(["k" * 200] * 6)[: bucket.key_max_bytes])):
         store.put(key, b"x", generation=0)
         assert store.get(key).data == b"x"
         assert keys(store, key) == [key]

@@ -42,7 +42,11 @@ def test_a_listing_is_in_the_order_of_utf8_bytes(filled: ObjectStore) -> None:
         (".", []),
     ],
 )
-def test_a_prefix_need_not_end_at_a_folder(filled: ObjectStore, prefix: str, expected: list[str]) -> None:
+def test_a_prefix_need_not_end_at_a_folder(
+    bucket: Bucket, filled: ObjectStore, prefix: str, expected: list[str]
+) -> None:
+    if not bucket.takes(prefix.removesuffix("/")):
+        pytest.skip("this server cannot have such a key")
     assert keys(filled, prefix) == expected
 
 
@@ -82,7 +86,7 @@ def test_a_listing_tells_what_head_tells(filled: ObjectStore) -> None:
 
 def test_an_object_that_stays_is_in_every_listing_while_others_come_and_go(bucket: Bucket) -> None:
     store = bucket.open()
-    staying = {"m/a", "m/n/o", "m/z", "m//hidden"}
+    staying = {*filter(bucket.takes, ("m/a", "m/n/o", "m/z", "m//hidden"))}
     for key in staying:
         store.put(key, b"", generation=0)
     done = threading.Event()
@@ -90,7 +94,7 @@ def test_an_object_that_stays_is_in_every_listing_while_others_come_and_go(bucke
     def come_and_go() -> None:
         other = bucket.open()
         while not done.is_set():
-            for key in ("m/n/p", "m/b", "m/b/c", "m/q/r"):
+            for key in ("m/n/p", *(("m/b",) if bucket.beside_folders else ()), "m/b/c", "m/q/r"):
                 other.delete(key, generation=other.put(key, b"", generation=0).generation)
 
     with ThreadPoolExecutor(1) as pool:

@@ -23,6 +23,7 @@ from bastion.emulators.gcs.fault_rules import FaultRule
 from bastion.ports import ObjectStore
 from bastion.testing.memory_store import MemoryStore
 from tests.support.gcs_storage import HASTY, Storage
+from tests.support.s3_stub import S3Stub
 
 # Few, so that they meet: files in the way of folders, folders in the way of files, and what cannot be either.
 KEYS = st.sampled_from(
@@ -152,6 +153,29 @@ class GcsAgainstModel(StoreAgainstModel):
         return self.storage.store(self.bucket, patience=HASTY)
 
 
+class S3AgainstModel(StoreAgainstModel):
+    """S3 as Amazon documents it, with a second between two writes: then generations increase."""
+
+    stub: ClassVar[S3Stub]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.bucket = self.stub.new_bucket()
+
+    def connect(self) -> ObjectStore:
+        return self.stub.store(self.bucket, HASTY)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def stub() -> Iterator[None]:
+    rules = [FaultRule(fault="429", percent=5), FaultRule(fault="reset-body", method="GET", percent=3)]
+    S3AgainstModel.stub = S3Stub(rules=rules)
+    S3AgainstModel.stub.let_time_pass()
+    S3AgainstModel.stub.open()
+    yield
+    S3AgainstModel.stub.close()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def storage(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     # 429 leaves no doubt; after a doubtful failure a refused creation is not told from an accepted one.
@@ -170,5 +194,7 @@ def _settings(examples: int) -> settings:
 
 DirectoryAgainstModel.TestCase.settings = _settings(120)
 GcsAgainstModel.TestCase.settings = _settings(40)
+S3AgainstModel.TestCase.settings = _settings(15)
 TestDirectoryAgainstModel = DirectoryAgainstModel.TestCase
 TestGcsAgainstModel = GcsAgainstModel.TestCase
+TestS3AgainstModel = S3AgainstModel.TestCase

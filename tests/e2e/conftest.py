@@ -10,7 +10,9 @@ from pathlib import Path
 import pytest
 
 from bastion.processes import marked
-from bastion.wiring.local import LocalHome, down, starter_quota
+from bastion.wiring.local import down
+from bastion.wiring.local_home import LocalHome
+from bastion.wiring.local_starter_quota import starter_quota
 from bastion.wiring.roots import open_root
 from tests.support.local_root import USER, LocalRoot
 

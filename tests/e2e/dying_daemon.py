@@ -16,7 +16,7 @@ from bastion.core.bucket import keys
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.ports import ObjectStore
 from bastion.wiring.daemon import build_daemon
-from bastion.wiring.local import LocalHome
+from bastion.wiring.local_home import LocalHome
 from bastion.wiring.roots import parse_root
 
 
@@ -63,6 +63,7 @@ def main(root: str, home: str, number: str) -> None:
         home=LocalHome(Path(home)),
         owner=f"dying-{number}",
         tick_seconds=0.2,
+        bastion_host_jobs="as-daemon",
         notify=lambda text: print(text, file=sys.stderr),
         wrap=lambda store: DyingStore(store, int(number), after=int(number) % 2 == 1),
     )

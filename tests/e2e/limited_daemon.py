@@ -11,7 +11,15 @@ LIMIT_BYTES = 2 * 10**9
 
 def main(root: str, _home: str) -> None:
     resource.setrlimit(resource.RLIMIT_AS, (LIMIT_BYTES, LIMIT_BYTES))
-    command = ["-m", "bastion.cli.main", "daemon", "run", f"--root={root}", "--tick_seconds=0.5"]
+    command = [
+        "-m",
+        "bastion.cli.main",
+        "daemon",
+        "run",
+        f"--root={root}",
+        "--tick_seconds=0.5",
+        "--bastion_host_jobs=as-daemon",
+    ]
     os.execv(sys.executable, [sys.executable, *command])
 
 

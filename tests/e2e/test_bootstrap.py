@@ -376,11 +376,19 @@ def test_under_systemd_the_agent_is_a_unit_that_never_gives_up(node: Node) -> No
     # The first call fails, as while the system still boots.
     systemctl.write_text(f'#!/bin/bash\necho "$@" >> {called}\n[ "$(wc -l < {called})" -gt 1 ]\n')
     systemctl.chmod(0o755)
+    for name, code in (("id", 1), ("useradd", 0)):
+        program = programs / name
+        program.write_text(f'#!/bin/bash\necho "${{0##*/}} $*" >> {called}.users\nexit {code}\n')
+        program.chmod(0o755)
     sha256 = node.offer(stand_in())
     path = f"{programs}:{node.path()}".rstrip(":")
     script = node.boot(BASTION_EMULATED_TPU="", BASTION_UNIT_DIR=str(units), PATH=path)
     assert script.wait(40) == 0
     assert called.read_text().splitlines() == ["daemon-reload", "daemon-reload", "start bastion-agent.service"]
+    assert Path(f"{called}.users").read_text().splitlines() == [
+        "id -u bastion-job",
+        "useradd --system --user-group --create-home --home-dir /var/lib/bastion-job --shell /bin/bash bastion-job",
+    ]
     unit = (units / "bastion-agent.service").read_text()
     for line in (
         f"ExecStart={node.agents}/{sha256}/bin/python -I -m bastion.wiring.agent --metadata",

@@ -16,7 +16,8 @@ from bastion.core.bucket import keys
 from bastion.core.errors import NotFound
 from bastion.core.status import packing
 from bastion.emulators.tpu.address import locate
-from bastion.wiring.local import LocalHome, starter_quota
+from bastion.wiring.local_home import LocalHome
+from bastion.wiring.local_starter_quota import starter_quota
 from bastion.wiring.roots import open_root
 from tests.support.local_root import USER, LocalRoot
 from tests.support.waiting import until
@@ -62,7 +63,7 @@ def test_a_job_runs_on_a_slice_where_the_settings_say_and_waits_while_there_are_
     command = [sys.executable, "-m", "bastion.cli.main", "daemon", "run", f"--root={url}", "--slices=cloud"]
     with (tmp_path / "daemon.log").open("wb") as log:
         daemon = subprocess.Popen(
-            [*command, "--tick_seconds=0.2"],
+            [*command, "--tick_seconds=0.2", "--bastion_host_jobs=as-daemon"],
             stdout=log,
             stderr=log,
             env={**os.environ, "BASTION_HOME": str(home.path)},

@@ -60,7 +60,7 @@ def daemon_of(url: str, folder: Path, *, leave_seconds: float) -> subprocess.Pop
     """`leave_seconds`: for how long it waits for the end of a tick."""
     command = [
         sys.executable, "-c", HASTY, "daemon", "run", "--root=gs://team/end-bastion", "--slices=none",
-        f"--tick_seconds={TICK_SECONDS}",
+        f"--tick_seconds={TICK_SECONDS}", "--bastion_host_jobs=as-daemon",
     ]  # fmt: skip
     environment = {
         **os.environ,

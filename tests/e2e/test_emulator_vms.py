@@ -221,7 +221,7 @@ def test_a_script_finds_a_clean_environment_its_own_disk_and_home_and_our_python
     assert len(boot_id) == 36
     assert environment.pop("PATH").startswith(str(Path(sys.executable).parent) + ":")
     assert {name: value for name, value in environment.items() if name not in ("PWD", "OLDPWD", "SHLVL", "_")} == {
-        "BASTION_AGENT_DIR": str(machine.folder / "agents"),
+        "BASTION_AGENT_DIR": os.environ["BASTION_AGENT_DIR"],
         "BASTION_EMULATED_TPU": "1",
         "BASTION_LOCAL_HOME": "/a/home",
         "BASTION_STATE_DIR": str(host.disk),

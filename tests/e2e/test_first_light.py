@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from bastion.processes import marked
-from bastion.wiring.local import LocalHome, down
+from bastion.wiring.local import down
+from bastion.wiring.local_home import LocalHome
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]

@@ -14,8 +14,9 @@ from bastion.core.bucket import keys
 from bastion.core.errors import NotFound
 from bastion.ports import ObjectStore
 from bastion.wiring.daemon import JOB_DISK_VARIABLE
-from bastion.wiring.local import LocalHome, down, up
+from bastion.wiring.local import down, up
 from bastion.wiring.local_disk import disk_usage
+from bastion.wiring.local_home import LocalHome
 from bastion.wiring.roots import open_root
 from tests.support.full_disk import fill, small_disk
 from tests.support.job_specs import new_spec
@@ -77,6 +78,7 @@ class Local:
 @pytest.fixture
 def local(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Local]:
     """With a number as the parameter, on a disk of so many MiB; else on this machine's, with a limit of 20 for jobs."""
+    monkeypatch.delenv("BASTION_AGENT_DIR")  # agents are on the small disk, too
     size = getattr(request, "param", None)
     if size is None:
         monkeypatch.setenv(JOB_DISK_VARIABLE, "20")

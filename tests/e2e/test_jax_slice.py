@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import secrets
+import shutil
+import subprocess
 import sys
+import tempfile
 import textwrap
 import threading
 import time
@@ -14,17 +17,20 @@ from random import Random
 
 import pytest
 
-from bastion import processes
+from bastion import job_user, processes
 from bastion.adapters.system_clock import SystemClock
+from bastion.agent.command_user import CommandUser
 from bastion.agent.host import Host
 from bastion.agent.identity import HostIdentity
 from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
 from bastion.core.errors import NotFound
 from bastion.testing.memory_store import MemoryStore
+from bastion.wiring.buckets import open_bucket
 from bastion.wiring.roots import fetch_asset
+from tests.support.extras import needs
 
-pytest.importorskip("jax")
+needs("jax")
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 DEVICES = 4
@@ -33,8 +39,10 @@ DEVICES = 4
 class Slices:
     """A job on emulated hosts, each with a loopback address of its own."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, first_user: int | None = None) -> None:
+        """`first_user`: number of the user of host 0's commands, and so on; None: all run as this process."""
         self.folder = folder
+        self._first_user = first_user
         self.store = MemoryStore()
         # Unlike other tests' on this machine, so that neither ports nor markers meet.
         self.run = "".join(secrets.choice("abcdefghijklmnop") for _ in range(10)) + "-1"
@@ -101,6 +109,10 @@ class Slices:
             "BASTION_EMULATED_TPU": "1",
             "BASTION_EMULATED_BOOT_ID": f"boot-{slice_index}-{worker}",
         }
+        number = slice_index * hosts + worker
+        user = None
+        if self._first_user is not None:
+            user = CommandUser(user=job_user.resolve(f"{self._first_user + number}:{self._first_user}"))
         return Host(
             HostIdentity(arguments=arguments, worker=worker, peers=peers),
             self.store,
@@ -109,6 +121,9 @@ class Slices:
             environ=environ,
             state_dir=self.folder / "state",
             fetch=fetch_asset,
+            open_bucket=open_bucket,
+            secrets={},
+            command_user=user,
         )
 
     def _report(self, host: int) -> Report | None:
@@ -123,6 +138,24 @@ def slices(tmp_path: Path) -> Iterator[Slices]:
     slices = Slices(tmp_path)
     yield slices
     slices.end()
+
+
+@pytest.fixture
+def users() -> Iterator[Slices]:
+    """Slices whose hosts run commands as users of their own."""
+    first = 800_000 + os.getpid() % 10_000 * 10
+    if os.geteuid() != 0:
+        pytest.skip("needs root: only it can run commands as another user")
+    try:
+        subprocess.run([sys.executable, "-c", ""], check=True, user=first, group=first)
+    except PermissionError:
+        pytest.skip(f"needs a Python that every user may run; {sys.executable} is none")
+    folder = Path(tempfile.mkdtemp(prefix="bastion-jax-users-"))
+    folder.chmod(0o711)
+    slices = Slices(folder, first_user=first)
+    yield slices
+    slices.end()
+    shutil.rmtree(folder)
 
 
 def codes(reports: list[Report]) -> list[int | None]:
@@ -149,6 +182,23 @@ def test_a_plain_program_on_four_hosts_sees_sixteen_devices_and_sums_over_them(s
     for host in range(4):
         # Nothing of the collectives' chatter either.
         assert slices.log(host) == [f"16 4 {host} 4", "[0, 1, 2, 3]", "16.0"]
+
+
+def test_hosts_whose_commands_have_users_of_their_own_are_a_slice_too(users: Slices) -> None:
+    users.start(
+        """
+        import os
+        import jax
+        from jax.experimental import multihost_utils
+        import jax.numpy as jnp
+
+        print(jax.device_count(), os.getuid() - os.getgid())
+        print(multihost_utils.process_allgather(jnp.asarray(jax.process_index())).tolist())
+        """,
+        hosts=2,
+    )
+    assert codes(users.finish()) == [0, 0]
+    assert [users.log(host) for host in range(2)] == [["8 0", "[0, 1]"], ["8 1", "[0, 1]"]]
 
 
 def test_programs_one_after_the_other_and_their_own_initialize_work_too(slices: Slices) -> None:

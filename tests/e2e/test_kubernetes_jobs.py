@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import os
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from bastion.adapters.kms import keyring
+from bastion.benchmark.results import read_values
 from tests.support.cluster_bastion import ClusterBastion, causes, cluster_bastion
 from tests.support.storage_process import StorageProcess
 from tests.support.waiting import until
@@ -19,7 +21,9 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
 
 KEY = "projects/p/locations/global/keyRings/r/cryptoKeys/k"
 SECRET = "the weights are 42 and 43"
-FIRST_LINE_SECONDS = 5.0
+# From the submission to the first line: on a machine with nothing else to do, and in process starts where there is.
+FIRST_LINE_SECONDS, FIRST_LINE_STARTS = 5.0, 10.0
+COLD_SECONDS, COLD_STARTS = 8.0, 20.0
 LINES = 400
 
 # Every host stores an object through its proxy and an output file, with what the setup made.
@@ -35,6 +39,8 @@ blob = bucket.blob(f"ckpt/{{me}}")
 blob.upload_from_string({SECRET!r})
 assert blob.download_as_text() == {SECRET!r}
 open("out/result", "w").write(f"{{size}} by {{me}}, set up: {{open('made').read()}}")
+with open(os.environ["BASTION_RESULTS_FILE"], "a") as file:
+    file.write('{{"metric": "size", "value": 7}}')
 print("stored")
 """
 
@@ -54,22 +60,35 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 @pytest.fixture(scope="module")
 def bastion(lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterBastion]:
     folder = tmp_path_factory.mktemp("cluster")
-    with cluster_bastion(folder, "v4-8=2", "v4-16=2", "v5litepod-16=1") as bastion:
-        yield bastion
+    with pytest.MonkeyPatch.context() as patch:
+        # The first job finds no agent, as in a new cluster.
+        patch.setenv("BASTION_AGENT_DIR", str(folder / "agents"))
+        with cluster_bastion(folder, "v4-8=2", "v4-16=2", "v5litepod-16=1") as bastion:
+            yield bastion
+
+
+def seconds_of_starts() -> float:
+    """How long this machine takes now to start the two programs of a pod, one after the other."""
+    began = time.monotonic()
+    for module in ("bastion.emulators.kubernetes.kubelet.pod", "bastion.wiring.agent"):
+        subprocess.run([sys.executable, "-I", "-c", f"import {module}"], check=True)
+    return time.monotonic() - began
 
 
 def test_the_first_line_comes_soon_and_nothing_stays(bastion: ClusterBastion) -> None:
-    seconds: list[float] = []
-    # Other work on this machine slows it down.
-    limit = FIRST_LINE_SECONDS * max(1.0, os.getloadavg()[0] / (os.cpu_count() or 1))
-    while not seconds or (seconds[-1] >= limit and len(seconds) < 3):
-        job = bastion.job(f"hello-{len(seconds)}", "echo hello")
+    """The cold one waits for the daemon, and for the agent to be packed and unpacked."""
+    starts = [seconds_of_starts()]
+    limits = {"cold": (COLD_SECONDS, COLD_STARTS), "warm": (FIRST_LINE_SECONDS, FIRST_LINE_STARTS)}
+    for name, (limit, limit_in_starts) in limits.items():
         began = time.monotonic()
+        job = bastion.job(name, "echo hello")
         job.await_line("hello")
-        seconds.append(time.monotonic() - began)
+        took = time.monotonic() - began
+        starts.append(seconds_of_starts())
+        print(f"{name}: {took:.2f} s; the starts of its programs: {starts[-2]:.2f} s before, {starts[-1]:.2f} s after")
+        assert took < max(limit, limit_in_starts * max(starts[-2:])), f"{name}: {took:.1f} s; starts: {starts}"
         result = job.ended()
         assert (result["outcome"], result["exit_code"], causes(result)) == ("succeeded", 0, ["succeeded"])
-    assert seconds[-1] < limit, f"the first lines came after {seconds} s"
     until(lambda: bastion.cluster.everything() == [])
 
 
@@ -105,28 +124,17 @@ def test_code_setup_outputs_and_the_proxy(bastion: ClusterBastion, lake: Path, t
     job = bastion.known("stores")
     for host in (0, 1):
         assert job.outputs(host) == {"result": f"huge by {host}, set up: yes".encode()}
-
-
-def test_two_slices_of_two_hosts_see_all_devices(bastion: ClusterBastion) -> None:
-    pytest.importorskip("jax")
-    program = (
-        "import jax, jax.numpy as jnp; from jax.experimental import multihost_utils as m; "
-        "print(jax.device_count(), jax.local_device_count(), jax.process_count(), "
-        "m.process_allgather(jnp.asarray(jax.process_index())).tolist())"
-    )
-    job = bastion.job("devices", f'python3 -c "{program}"', instance_type="tpu-v4-16", num_replicas=2)
-    result = job.ended(150)
-    assert result["outcome"] == "succeeded", result
-    (run,) = job.runs()
-    for host in range(4):
-        assert job.output(run, host)[-1:] == ["16 4 4 [0, 1, 2, 3]"]
+    measured = read_values(bastion.root.store, "stores", job.ended()["uid"], 2)
+    assert [each.value for each in measured.values["size"]] == [7, 7]
+    assert (measured.problems, measured.environment.accelerator) == ((), "emulated v4-16")
+    assert measured.environment.place.startswith("k8s:")
 
 
 def test_a_cancelled_job_leaves_no_object_behind(bastion: ClusterBastion) -> None:
-    job = bastion.job("cancelled", "echo up; sleep 600", instance_type="tpu-v4-16", num_replicas=2)
-    for host in range(4):
+    job = bastion.job("cancelled", "echo up; sleep 600", num_replicas=2)
+    for host in range(2):
         job.await_line("up", host=host)
-    assert len(bastion.cluster.everything()) == 1 + 2 + 4 + 1  # JobSet, Jobs, pods, and the service with their names
+    assert len(bastion.cluster.everything()) == 1 + 2 + 2 + 1  # JobSet, Jobs, pods, and the service with their names
     assert bastion.cli("cancel", "cancelled").returncode == 0
     assert job.ended()["outcome"] == "cancelled"
     until(lambda: bastion.cluster.everything() == [])

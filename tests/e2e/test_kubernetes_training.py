@@ -10,12 +10,11 @@ import pytest
 
 from bastion.emulators.kubernetes.controllers import node_faults
 from tests.support.cluster_bastion import ClusterBastion, cluster_bastion
+from tests.support.extras import needs
 from tests.support.training_job import Training
 from tests.support.waiting import until
 
-pytest.importorskip("kubernetes")
-pytest.importorskip("jax")
-pytest.importorskip("orbax.checkpoint")
+needs("kubernetes", "jax", "orbax.checkpoint")
 # Each costs the start of JAX on two hosts.
 PREEMPTIONS = int(os.environ.get("BASTION_PREEMPTIONS", "0"))
 pytestmark = [
@@ -30,7 +29,7 @@ GRACE_SECONDS = 12  # less is left to a command: its host reports, too
 
 @pytest.fixture(scope="module")
 def bastion(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ClusterBastion]:
-    with cluster_bastion(tmp_path_factory.mktemp("cluster"), "v4-16=2") as bastion:
+    with cluster_bastion(tmp_path_factory.mktemp("cluster"), "v4-16=2", zone=True) as bastion:
         yield bastion
 
 

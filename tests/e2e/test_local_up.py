@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from bastion.core.bucket import keys
-from bastion.wiring.local import LocalHome, down, status, up
+from bastion.wiring.local import down, status, up
+from bastion.wiring.local_home import LocalHome
 
 pytestmark = pytest.mark.e2e
 

@@ -9,9 +9,9 @@ import pytest
 from google.auth.credentials import AnonymousCredentials
 from google.cloud.storage import Client as StorageClient
 
+from bastion.adapters.bucket_requests.retry import Patience
 from bastion.adapters.forwarding_store import ForwardingStore
 from bastion.adapters.gcs.client import prepared
-from bastion.adapters.gcs.retry import Patience
 from bastion.adapters.gcs.store import GcsStore
 from bastion.client import Client, Ended, FollowOptions, Logged, Noted, follow
 from bastion.core.bucket import keys

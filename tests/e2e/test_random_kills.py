@@ -1,4 +1,5 @@
-"""kill -9 of the storage endpoint and of the daemon at random, while jobs run: nothing that was acknowledged is lost.
+"""kill -9 of the storage endpoint, or of an S3 server, and of the daemon at random, while jobs run: nothing that was
+acknowledged is lost.
 
 `make test` does it for some seconds, `make soak` for ten minutes ($BASTION_KILL_SECONDS). The moments depend on
 $BASTION_KILL_SEED, what they hit does not: real processes are not repeatable.
@@ -20,9 +21,12 @@ import pytest
 
 from bastion.core.errors import NotFound, PreconditionFailed, StoreUnavailable
 from bastion.ports import ObjectStore
-from bastion.wiring.local import LocalHome, down, starter_quota
+from bastion.wiring.local import down
+from bastion.wiring.local_home import LocalHome
+from bastion.wiring.local_starter_quota import starter_quota
 from bastion.wiring.roots import open_root
 from tests.support.local_root import USER, LocalRoot
+from tests.support.s3_server import S3Process
 from tests.support.storage_process import StorageProcess
 from tests.support.waiting import until
 
@@ -44,8 +48,23 @@ class Witnesses:
     problems: list[str] = field(default_factory=list)
 
 
+@pytest.fixture(params=["gs", "s3"])
+def scheme(request: pytest.FixtureRequest) -> str:
+    found: str = request.param
+    return found
+
+
 @pytest.fixture
-def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StorageProcess]:
+def storage(scheme: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[StorageProcess | S3Process]:
+    if scheme == "s3":
+        server = S3Process(tmp_path / "s3")
+        server.start()
+        server.server.client().create_bucket(Bucket="team")
+        for name, value in server.server.env.items():
+            monkeypatch.setenv(name, value)
+        yield server
+        server.kill()
+        return
     storage = StorageProcess(tmp_path / "buckets", bucket="team")
     storage.start()
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", storage.url)
@@ -54,10 +73,10 @@ def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Storage
 
 
 @pytest.fixture
-def root(storage: StorageProcess, tmp_path: Path) -> Iterator[LocalRoot]:
+def root(scheme: str, storage: StorageProcess | S3Process, tmp_path: Path) -> Iterator[LocalRoot]:
     home = LocalHome(tmp_path / "home")
     home.run_dir.mkdir(parents=True)
-    url = "gs://team/e2e-bastion"
+    url = f"{scheme}://team/e2e-bastion"
     root = LocalRoot(home=home, url=url, store=open_root(url))
     root.store.put("project-quotas/project-quotas.config", starter_quota(USER), generation=0)
     yield root
@@ -89,7 +108,7 @@ def submit_jobs(root: LocalRoot, seen: Witnesses, witness: Path, over: threading
             f'echo "$BASTION_RUN $BASTION_HOST_INDEX" >> {witness}; '
             f"for i in $(seq {LINES}); do echo line $i; sleep 0.05; done; exit {code}"
         )
-        kind = "tpu-v4-16" if number % 4 == 0 else ""
+        kind = "tpu-v4-16" if number % 4 == 0 and root.url.startswith("gs://") else ""
         # A job that the store calls present was created by an earlier try whose reply was lost.
         until_known(lambda n=name, c=command, k=kind: root.submit(n, c, instance_type=k))
         seen.jobs[name] = code
@@ -146,7 +165,9 @@ def create_and_append(store: ObjectStore, seen: Witnesses, over: threading.Event
         over.wait(0.02)
 
 
-def kill_at_random(root: LocalRoot, storage: StorageProcess, chance: random.Random, over: threading.Event) -> list[int]:
+def kill_at_random(
+    root: LocalRoot, storage: StorageProcess | S3Process, chance: random.Random, over: threading.Event
+) -> list[int]:
     """Until it is `over` and each was killed; returns how often the endpoint and the daemon were."""
     killed = [0, 0]
     while not over.wait(chance.uniform(0.3, 3.0)) or min(killed) == 0:
@@ -168,7 +189,7 @@ def kill_at_random(root: LocalRoot, storage: StorageProcess, chance: random.Rand
 
 @pytest.mark.timeout(SECONDS + 300)
 def test_whatever_was_acknowledged_is_there_after_kills_at_random(
-    root: LocalRoot, storage: StorageProcess, tmp_path: Path
+    root: LocalRoot, storage: StorageProcess | S3Process, tmp_path: Path
 ) -> None:
     seen, over, witness = Witnesses(), threading.Event(), tmp_path / "witness"
     root.start_daemon()
@@ -235,7 +256,7 @@ def check_jobs(root: LocalRoot, seen: Witnesses, witness: Path) -> None:
         attempts = found["attempts"]
         assert isinstance(attempts, list)
         assert (found["exit_code"], len(attempts)) == (code, 1), f"{name}: {found}"
-        hosts = 2 if int(name.removeprefix("job-")) % 4 == 0 else 1
+        hosts = 2 if int(name.removeprefix("job-")) % 4 == 0 and root.url.startswith("gs://") else 1
         for host in range(hosts):
             segments = [
                 root.store.get(meta.key).data

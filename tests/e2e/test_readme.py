@@ -12,9 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from bastion.wiring.local import LocalHome, down
+from bastion.wiring.local import down
+from bastion.wiring.local_home import LocalHome
+from tests.support.extras import needs
 
-pytest.importorskip("jax")
+needs("jax")
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(400)]
 REPOSITORY = Path(__file__).parents[2]
 

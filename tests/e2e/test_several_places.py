@@ -24,7 +24,8 @@ from bastion.emulators.kubernetes import address as clusters
 from bastion.emulators.kubernetes.client import ApiClient
 from bastion.emulators.tpu import address as zones
 from bastion.wiring.daemon import build_daemon
-from bastion.wiring.local import LocalHome, starter_quota
+from bastion.wiring.local_home import LocalHome
+from bastion.wiring.local_starter_quota import starter_quota
 from bastion.wiring.roots import open_root, parse_root
 from tests.support.local_root import USER, LocalRoot, RootJob
 from tests.support.waiting import until
@@ -58,8 +59,8 @@ zones = ["k8s:east"]
 [[tiers]]
 model = "on-demand"
 """
-# What one request to a cluster that hangs may cost a tick; the requests after it are not sent.
-HANGING_SECONDS = 13.0
+# What a cluster that hangs may cost a tick: a third of the lease's 5 s, and a busy machine.
+HANGING_SECONDS = 5.0
 
 
 class Places:
@@ -113,6 +114,7 @@ class Places:
             owner=f"daemon-{self._daemons}",
             slices="cloud",
             tick_seconds=0.2,
+            bastion_host_jobs="as-daemon",
             notify=lambda _: None,
         )
         tick = daemon.tick

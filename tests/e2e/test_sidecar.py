@@ -11,6 +11,7 @@ import pytest
 
 from bastion import processes
 from bastion.adapters.kms import keyring
+from tests.support.extras import needs
 from tests.support.storage_machine import BASTION, StorageMachine
 from tests.support.waiting import until
 
@@ -135,7 +136,7 @@ def test_a_key_that_cannot_be_used_is_the_users_failure_and_nothing_is_stored(ma
 
 
 def test_hosts_find_each_other_beside_their_proxies_and_nothing_leads_around_these(machine: Machine) -> None:
-    pytest.importorskip("jax")
+    needs("jax")
     program = (
         "import os, jax; print(jax.device_count(), jax.process_count(), "
         "[name for name in os.environ if 'STORAGE_EMULATOR' in name or 'GCS_HTTP' in name])"

@@ -14,7 +14,8 @@ from bastion.core.bucket.protocol import HostPhase, Report
 from bastion.core.errors import NotFound
 from bastion.emulators.tpu.address import locate
 from bastion.emulators.tpu.faults import Faults
-from bastion.wiring.local import LocalHome, down
+from bastion.wiring.local import down
+from bastion.wiring.local_home import LocalHome
 from tests.support.local_root import LocalRoot, RootJob
 from tests.support.waiting import until
 
@@ -83,6 +84,29 @@ def test_a_command_that_fails_on_one_host_runs_again_on_all_of_them_in_place(
     for host in range(4):
         lines = [line for line in job.output(run, host) if "erminated" not in line]
         assert lines == ["try 1", "bastion: try 2 of 2", "try 2", f"left by {host}"]
+
+
+def test_a_host_that_hangs_alone_is_shown_and_runs_again_with_its_peer_that_had_ended(
+    new_root: Callable[[str], LocalRoot],
+) -> None:
+    root = new_root("stuck")
+    root.start_daemon()
+    hang = f"{sys.executable} -c 'import os, time\ndef the_hang(): os.write(1, b\"1\\n\"); time.sleep(600)\nthe_hang()'"
+    command = f'[ "$BASTION_TRY$BASTION_HOST_INDEX" = 10 ] && {hang}; echo try $BASTION_TRY'
+    job = Job(root, "stuck", command, instance_type="tpu-v4-16", stuck_after_seconds=5)
+    until(job.result, 120)
+    result = job.result()
+    assert result is not None
+    assert (result["outcome"], result["exit_code"]) == ("succeeded", 0)
+    (attempt,) = result["attempts"]
+    (stuck,) = attempt["tries"]
+    assert (stuck["number"], stuck["stuck"], stuck["exit_code"]) == (1, True, None)
+    (run,) = job.runs()
+    assert job.output(run, 1) == ["try 1", "bastion: try 2 of 2", "try 2"]
+    lines = job.output(run, 0)
+    assert [line for line in lines if " in the_hang" in line], lines
+    assert lines[-2:] == ["bastion: try 2 of 2", "try 2"]
+    assert "try 1 is stuck: no output, checkpoint or step on any worker for 5s" in job.history()
 
 
 @pytest.mark.parametrize(("kind", "error"), [("preempt", "Preempted"), ("maintain", "Maintenance")])

@@ -12,13 +12,13 @@ import pytest
 from bastion.core.bucket import keys
 from bastion.emulators.tpu.faults import Faults
 from bastion.ports import ObjectStore
+from tests.support.extras import needs
 from tests.support.job_specs import new_spec
 from tests.support.local_root import USER, LocalRoot
 from tests.support.training_job import Training
 from tests.support.waiting import until
 
-pytest.importorskip("jax")
-pytest.importorskip("orbax.checkpoint")
+needs("jax", "orbax.checkpoint")
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 STEPS = 120

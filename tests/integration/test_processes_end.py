@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
 import uuid
 from pathlib import Path
@@ -57,3 +58,27 @@ def test_a_child_without_the_mark_is_ended_with_its_marked_parent(tmp_path: Path
     assert processes.end_marked("TEST_MARK", value, grace_seconds=20)
     assert not process.alive
     child.wait(timeout=20)
+
+
+def test_a_process_whose_main_thread_has_ended_is_alive_and_ended(tmp_path: Path) -> None:
+    """It shows as a zombie, without variables of its own."""
+    value = uuid.uuid4().hex
+    up = tmp_path / "up"
+    code = (
+        "import ctypes, pathlib, threading, time\n"
+        f"threading.Thread(target=lambda: (pathlib.Path('{up}').touch(), time.sleep(300))).start()\n"
+        "ctypes.CDLL(None).pthread_exit(None)"
+    )
+    child = _start(f'exec {sys.executable} -c "{code}"', value)
+    _wait_for(up)
+    deadline = time.monotonic() + 20
+    while Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    process = processes.ProcessId.of(child.pid)
+    assert process is not None
+    assert processes.marked("TEST_MARK", value) == [process]
+    assert processes.in_group(child.pid) == [process]
+    assert processes.end_marked("TEST_MARK", value, grace_seconds=0)
+    assert child.wait(timeout=20) == -9
+    assert not process.alive

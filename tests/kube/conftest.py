@@ -16,7 +16,7 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runner]:
     from bastion.emulators.kubernetes.apiserver.server import ApiServer
 
     folder: Path = tmp_path_factory.mktemp("kubernetes")
-    server = ApiServer(folder)
+    server = ApiServer(folder, kueue=True)
     server.open()
     try:
         yield Runner(server.address, _restart(server))

@@ -1,7 +1,7 @@
 """A real Kubernetes API server over etcd on loopback, from the programs that `make kube` builds.
 
-With TLS by an authority of its own, one bearer token, the namespaces that every cluster has, and JobSet's
-CustomResourceDefinition.
+With TLS by an authority of its own, one bearer token, the namespaces that every cluster has, and the
+CustomResourceDefinitions of JobSet and Kueue.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives import serialization
 
 from bastion.net.tls import Authority, new_key
 from bastion.processes import end_with_parent
-from tests.support.kubernetes_schemas import crd_documents
+from tests.support.kubernetes_schemas import crd_documents, kueue_documents
 from tests.support.waiting import until
 
 NAMESPACES = ("default", "kube-system")
@@ -46,6 +46,7 @@ def missing() -> str:
             return f"no real API server: {programs() / program} is missing; run: make kube"
     try:
         crd_documents()
+        kueue_documents()
     except FileNotFoundError as error:
         return str(error)
     return ""
@@ -120,14 +121,23 @@ class RealServer:
     def _prepare(self) -> None:
         for name in NAMESPACES:
             self._create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name}})
-        for document in crd_documents():
+        for document in (*crd_documents(), *kueue_documents()):
             self._create("/apis/apiextensions.k8s.io/v1/customresourcedefinitions", document)
         self._await_job_sets()
 
     def _await_job_sets(self) -> None:
         """The server learns of its CustomResourceDefinitions after it is ready, and tells of them later still."""
+        kueue = [f"v1beta2/{document['spec']['names']['plural']}" for document in kueue_documents()]
         for path in ("v1alpha2/jobsets", "v1alpha2", ""):
             until(lambda path=path: self.request("GET", f"/apis/jobset.x-k8s.io/{path}".rstrip("/"))[0] == 200)
+        for path in (*kueue, "v1beta2", ""):
+            until(lambda path=path: self.request("GET", f"/apis/kueue.x-k8s.io/{path}".rstrip("/"))[0] == 200)
+        # The list of kinds grows one by one.
+        until(lambda: {f"v1beta2/{name}" for name in self._kinds("kueue.x-k8s.io/v1beta2")} >= {*kueue})
+
+    def _kinds(self, version: str) -> list[str]:
+        answer = self.request("GET", f"/apis/{version}")[1]
+        return [each["name"] for each in answer["resources"]]
 
     def _create(self, path: str, document: dict[str, Any]) -> None:
         code, answer = self.request("POST", path, document)

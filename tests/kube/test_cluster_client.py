@@ -50,7 +50,7 @@ def test_what_does_not_exist_and_what_is_not_served_differ(connect: Connect) -> 
     api = connect()
     assert api.get(f"{JOBSETS}/b-x-1") is None
     assert not api.delete(f"{JOBSETS}/b-x-1")
-    for path in ("/apis/kueue.x-k8s.io/v1beta2/namespaces/default/workloads", JOBSETS.replace("v1alpha2", "v1alpha9")):
+    for path in ("/apis/queues.example.com/v1/namespaces/default/workloads", JOBSETS.replace("v1alpha2", "v1alpha9")):
         for request in (api.list, api.get, api.delete, lambda path: api.create(path, {"metadata": {"name": "x"}})):
             target = f"{path}/x" if request in (api.get, api.delete) else path
             with pytest.raises(ProvisionerUnavailable, match="does not serve"):

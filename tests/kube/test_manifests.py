@@ -14,8 +14,11 @@ from bastion.emulators.kubernetes.client import ApiClient, ApiError
 from tests.golden import kubernetes
 from tests.kube.real_server import RealServer, missing
 
-FILES = sorted(Path(next(iter(kubernetes.__path__))).glob("*.json"))
+_FOLDER = Path(next(iter(kubernetes.__path__)))
+# Those of every type are parts of JobSets.
+FILES = [file for file in sorted(_FOLDER.glob("*.json")) if not file.stem.startswith("every-type")]
 STRICT = {"fieldValidation": "Strict"}
+_PODS = "/api/v1/namespaces/training/pods"
 _JOBSETS = "/apis/jobset.x-k8s.io/v1alpha2/namespaces/training/jobsets"
 
 
@@ -50,6 +53,19 @@ def test_a_jobset_of_a_golden_file_is_accepted_and_kept_as_it_is(server: ApiClie
     assert _missing(asked["spec"], kept["spec"], "spec") == []
     assert _missing(asked["metadata"], kept["metadata"], "metadata") == []
     server.delete(f"{_JOBSETS}/{asked['metadata']['name']}")
+
+
+@pytest.mark.parametrize("file", [file for file in FILES if file.stem.startswith("gpu-")], ids=lambda file: file.stem)
+def test_pods_with_gpus_are_accepted_too(server: ApiClient, file: Path) -> None:
+    """A JobSet's definition does not check the rules of pods, such as equal requests and limits."""
+    job_set = json.loads(file.read_text("utf-8"))
+    template = job_set["spec"]["replicatedJobs"][0]["template"]["spec"]["template"]
+    metadata = {**template["metadata"], "name": "pod-1"}
+    # The account does not exist there.
+    spec = {name: value for name, value in template["spec"].items() if name != "serviceAccountName"}
+    asked = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
+    server.request("POST", _PODS, asked, query=STRICT)
+    server.delete(f"{_PODS}/pod-1", grace_seconds=0)
 
 
 def test_a_field_that_jobset_does_not_have_is_refused(server: ApiClient) -> None:

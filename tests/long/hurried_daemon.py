@@ -22,7 +22,7 @@ limits.CAPACITY_BACKOFF_MAX_SECONDS = 4.0
 
 def main(root: str, home: str, number: str) -> None:
     from bastion.wiring.daemon import build_daemon
-    from bastion.wiring.local import LocalHome
+    from bastion.wiring.local_home import LocalHome
     from bastion.wiring.roots import parse_root
 
     daemon = build_daemon(
@@ -31,6 +31,7 @@ def main(root: str, home: str, number: str) -> None:
         owner=f"hurried-{number}",
         slices="cloud",
         tick_seconds=0.5,
+        bastion_host_jobs="as-daemon",
         notify=lambda text: print(text, file=sys.stderr, flush=True),
     )
     stopping: list[int] = []

@@ -39,6 +39,9 @@ def project_rules(draw: st.DrawFn, kinds: tuple[str, ...]) -> ProjectRules:
     return ProjectRules(
         fifo=draw(st.integers(0, 2)) == 0,
         hold=draw(st.integers(0, 7)) == 0,
+        highest_priority=draw(st.sampled_from((1, 1, 1, 3))),
+        instance_types=draw(st.sampled_from((None, None, None, ("tpu-v4-*",)))),
+        allow_bastion_jobs=draw(st.integers(0, 7)) != 0,
         borrowing_limit=draw(st.one_of(st.just({}), limits)),
         lending_limit=draw(st.one_of(st.just({}), limits)),
         user_weights={OTHER_USER: 3.0},
@@ -89,6 +92,7 @@ def snapshots(
         if holds:
             for kind, amount in demand.items():
                 room[kind] -= amount
+        on_bastion = slots and draw(st.integers(0, 4)) == 0
         jobs.append(
             Job(
                 name=f"j{index:02}",
@@ -106,7 +110,8 @@ def snapshots(
                 evicted_for=f"j{draw(st.integers(0, count)):02}"
                 if claims and status is JobStatus.STOPPING and draw(st.booleans())
                 else None,
-                on_bastion=slots and draw(st.integers(0, 4)) == 0,
+                on_bastion=on_bastion,
+                instance_type="" if on_bastion else draw(st.sampled_from(("tpu-v4-8", "tpu-v4-16", "gpu-h100-8"))),
                 promised=claims and not holds and draw(st.integers(0, 5)) == 0,
             )
         )
@@ -121,6 +126,16 @@ def snapshots(
 
 def decisions(plan: Plan) -> dict[str, Decision]:
     return {decision.name: decision for decision in plan.decisions}
+
+
+def is_allowed(policy: Policy, job: Job) -> bool:
+    """Whether the rules of its project allow what the job asks for, told in another way than the scheduler does."""
+    rules = policy.rules(job.project_id)
+    if rules.highest_priority > job.priority:
+        return False
+    if not job.instance_type:
+        return rules.allow_bastion_jobs
+    return rules.instance_types is None or job.instance_type.startswith("tpu-v4-")
 
 
 def code(decision: Decision) -> ReasonCode | None:

@@ -40,6 +40,7 @@ class History:
         return ProjectRules(
             fifo=draw.random() < 0.3,
             hold=draw.random() < 0.1,
+            highest_priority=draw.choice((1, 1, 3)),
             borrowing_limit=limits[0],
             lending_limit=limits[1],
             minimum_runtime_seconds=draw.choice((0.0, 0.0, 20.0, 6000.0)),
@@ -62,6 +63,7 @@ class History:
             jobs=tuple(jobs),
             bastion_slots=draw.choice((None, 1, 2)),
             held=draw.random() < 0.03,
+            submitted_most=draw.choice((1, 3, 3)),
             held_recently={p: {"v4": ((self.now + 1, 8),)} for p in self._projects if draw.random() < 0.2},
             user_usage=usage if draw.random() < 0.5 else {},
         )
@@ -86,6 +88,8 @@ class History:
                 on_bastion=draw.random() < 0.1,
                 scaling=self._scaling() if draw.random() < 0.3 else (),
             )
+            if draw.random() < 0.15:
+                job = replace(job, demand={}, on_bastion=False, scaling=(), delegated=True)
             self._jobs[job.name] = job
         if draw.random() < 0.1:
             tiers = tuple({kind: max(1, units // 2) for kind, units in t.items()} for t in self._policy.tiers)
@@ -132,7 +136,7 @@ class History:
         elif job.status is JobStatus.PENDING and chance < 0.12:
             later = self.now + self.random.choice((-5.0, 5.0, 30.0))
             self._jobs[job.name] = replace(job, not_before=later, stockout=chance < 0.09)
-        elif job.status is JobStatus.PENDING and chance < 0.15:
+        elif job.status is JobStatus.PENDING and chance < 0.15 and not job.delegated:
             self._jobs[job.name] = replace(job, priority=1, demand={"v4": 8})
         elif job.shrinking_for is not None and chance < 0.5:
             gone = resized(job, [scaling.extra for scaling in job.scaling])

@@ -17,9 +17,17 @@ from tests.property.scheduler_snapshots import (
     carried_out,
     code,
     decisions,
+    is_allowed,
     policy_of,
     snapshots,
 )
+
+NO_CAPACITY_HELPS = {
+    ReasonCode.NOT_ALLOWED,
+    ReasonCode.HELD,
+    ReasonCode.EXCEEDS_POOL,
+    ReasonCode.EXCEEDS_PROJECT_MAX,
+}
 
 
 @SETTINGS
@@ -150,7 +158,7 @@ def test_where_nobody_passes_only_the_jobs_in_front_start(snapshot: Snapshot) ->
             decision = decided[job.name]
             if decision.verdict is Verdict.START:
                 assert not waits or job.promised or "the capacity reserved for it is free" in decision.message
-            elif code(decision) not in (ReasonCode.HELD, ReasonCode.EXCEEDS_POOL, ReasonCode.EXCEEDS_PROJECT_MAX):
+            elif code(decision) not in NO_CAPACITY_HELPS:
                 if waits and code(decision) is not ReasonCode.WAITING_FOR_PREEMPTED:
                     assert (
                         code(decision) is ReasonCode.BEHIND_HIGHER_PRIORITY
@@ -213,6 +221,18 @@ def test_evictions_are_enough_for_their_claimant_and_none_is_spare(snapshot: Sna
 
 
 @SETTINGS
+@given(snapshots())
+def test_a_waiting_job_is_not_allowed_exactly_where_its_projects_rules_say_so(snapshot: Snapshot) -> None:
+    assert snapshot.policy is not None
+    decided = decisions(schedule(snapshot, NOW))
+    for job in snapshot.jobs:
+        if job.status is JobStatus.PENDING:
+            assert (code(decided[job.name]) is ReasonCode.NOT_ALLOWED) == (not is_allowed(snapshot.policy, job))
+        else:
+            assert decided[job.name].reason is None
+
+
+@SETTINGS
 @given(snapshots(), st.randoms(use_true_random=False))
 def test_the_order_of_the_jobs_does_not_matter(snapshot: Snapshot, random: st.DataObject) -> None:
     shuffled = list(snapshot.jobs)
@@ -252,7 +272,7 @@ def test_an_owner_within_its_entitlement_starts_or_gets_room_in_the_same_pass(sn
             left_out.append(job)
     for job in left_out:
         rules = snapshot.policy.rules(job.project_id)
-        if rules.hold or rules.fifo:
+        if rules.hold or rules.fifo or not is_allowed(snapshot.policy, job):
             continue  # it does not ask, or may not: the one in front does
         entitlement = snapshot.policy.entitlement(job.project_id, "v4")
         assert committed[job.project_id] + job.demand.get("v4", 0) > entitlement

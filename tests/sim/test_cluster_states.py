@@ -50,6 +50,13 @@ def test_what_the_documents_say_is_what_is_done(case: str, phase: Phase) -> None
     if cause in ("infrastructure", "capacity"):
         ends_and_is_cleared(scene)
         return
+    if cause == "evicted":  # another attempt follows at once
+        scene.cluster.run_until(lambda: len(scene.cluster.slices.created) > scene.asked, steps=10)
+        record = scene.cluster.record("job")
+        assert record is not None
+        assert (record.infrastructure_failures, record.not_before) == (0, None)
+        assert scene.request.ref.name in scene.cluster.slices.deleted
+        return
     # The job's own doing, or its image's: nothing follows.
     scene.cluster.run_until(lambda: scene.cluster.result("job"), steps=20)
     end = scene.cluster.result("job")

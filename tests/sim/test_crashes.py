@@ -2,86 +2,11 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable
-
 import pytest
 
-from bastion.adapters.forwarding_store import ForwardingStore
-from bastion.ports import GangRef, GangRequest, ObjectStore
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for
-from tests.support.store_calls import WRITES, T
-
-
-class Killed(BaseException):
-    """The daemon's process is gone: no handler of its own may catch this."""
-
-
-class KillingStore(ForwardingStore):
-    """Lets so many mutations pass, then kills its daemon: before the mutation, or right after it."""
-
-    def __init__(self, store: ObjectStore, countdown: int, *, after: bool) -> None:
-        super().__init__(store)
-        self.countdown = countdown
-        self._after = after
-
-    def tick(self) -> bool:
-        self.countdown -= 1
-        if self.countdown < 0 or (self.countdown == 0 and not self._after):
-            raise Killed
-        return self.countdown == 0
-
-    def _call(self, method: str, key: str, call: Callable[[], T]) -> T:
-        last = method in WRITES and self.tick()
-        answer = call()
-        if last:
-            raise Killed
-        return answer
-
-
-def kill_at(cluster: Cluster, countdown: int, *, after: bool) -> KillingStore:
-    """Puts the daemon on a store that kills it, and on provisioners that count as mutations, too."""
-    store = KillingStore(cluster.store, countdown, after=after)
-    for provisioner in (cluster.slices, cluster.bastion_host):
-        create, delete = provisioner.create, provisioner.delete
-
-        def killing_create(request: GangRequest, create: Callable[[GangRequest], None] = create) -> None:
-            last = store.tick()
-            create(request)
-            if last:
-                raise Killed
-
-        def killing_delete(ref: GangRef, delete: Callable[[GangRef], None] = delete) -> None:
-            last = store.tick()
-            delete(ref)
-            if last:
-                raise Killed
-
-        provisioner.create, provisioner.delete = killing_create, killing_delete  # type: ignore[method-assign]
-    cluster.daemon = cluster.new_daemon(store)
-    return store
-
-
-def survive(cluster: Cluster, store: KillingStore, done: Callable[[], object]) -> None:
-    """Steps until `done`, replacing the killed daemon by one that knows nothing."""
-    for _ in range(400):
-        if done():
-            store.countdown = 1_000_000  # this life is over; whoever ticks now is not killed any more
-            return
-        try:
-            cluster.step()
-        except Killed:
-            for provisioner in (cluster.slices, cluster.bastion_host):
-                del provisioner.create, provisioner.delete
-            cluster.restart_daemon()
-    raise AssertionError(f"not done: {cluster.describe()}")
-
-
-def check_history(cluster: Cluster, job: str) -> None:
-    numbers = [int(re.search(r"#(\d+) ", line)[1]) for line in cluster.history(job)]  # type: ignore[index]
-    assert numbers == list(range(1, len(numbers) + 1)), "a line of history is lost or doubled"
-
+from tests.support.killed_daemon import check_history, kill_at, survive
 
 # A whole life takes about forty mutations; beyond them the countdown never strikes and the run is an ordinary one.
 POINTS = range(1, 46)
@@ -119,6 +44,28 @@ def test_a_cancel_survives_the_daemons_death_at_any_write(cluster: Cluster, poin
     result = cluster.result("job")
     assert result is not None
     assert (result["outcome"], result["exit_code"]) == ("cancelled", 143)
+    check_history(cluster, "job")
+    cluster.settle(15)
+    assert cluster.slices.list() == []
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("point", range(1, 36))
+def test_the_restart_of_a_stuck_job_survives_the_daemons_death_at_any_write(
+    cluster: Cluster, point: int, after: bool
+) -> None:
+    cluster.submit("job", instance_type="tpu-v4-16", stuck_after_seconds=60)
+    cluster.run_until(lambda: len(cluster.hosts.live_tries("job")) == 1)
+    cluster.hosts.signs["job"] = lambda _host, elapsed: elapsed >= 3  # the second try is faster
+    cluster.hosts.later_scripts["job", 2] = runs_for(2)
+    store = kill_at(cluster, point, after=after)
+    survive(cluster, store, lambda: cluster.result("job"))
+    result = cluster.result("job")
+    assert result is not None
+    assert (result["outcome"], len(result["attempts"])) == ("succeeded", 1)
+    assert [each["stuck"] for each in result["attempts"][0]["tries"]] == [True]
+    assert sorted((b.host, b.try_number) for b in cluster.hosts.began) == [(0, 1), (0, 2), (1, 1), (1, 2)]
+    assert "restarting the command (1 of 3 in a row)" in "".join(cluster.history("job"))
     check_history(cluster, "job")
     cluster.settle(15)
     assert cluster.slices.list() == []

@@ -258,7 +258,17 @@ def test_tries_are_counted_over_all_attempts() -> None:
     assert tries_of(cluster)[8:] == [(2, host) for host in range(4)]
 
 
-@pytest.mark.parametrize("error", [host_errors.SETUP_FAILED, host_errors.PROXY_REFUSED])
+@pytest.mark.parametrize(
+    "error",
+    [
+        host_errors.SETUP_FAILED,
+        host_errors.PROXY_REFUSED,
+        host_errors.INPUT_MISSING,
+        host_errors.INPUT_INVALID,
+        host_errors.INPUT_CHANGED,
+        host_errors.OUTPUT_REFUSED,
+    ],
+)
 def test_what_fails_before_the_command_by_the_users_doing_is_followed_by_no_try(error: str) -> None:
     cluster = running(max_tries=3)
     cluster.hosts.errors["job", 2] = error

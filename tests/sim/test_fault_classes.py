@@ -23,12 +23,10 @@ from bastion.core.model.gangs import GangState
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_record import read as read_record
 from bastion.core.model.lifecycle import Status
-from bastion.daemon.daemon import Daemon
 from bastion.daemon.fence import Fence
 from bastion.daemon.observe.job_views import JobViews
 from bastion.daemon.observe.observer import Provisioners
 from bastion.daemon.tick import TickReport
-from bastion.ports import ObjectStore
 from bastion.testing.cluster import Cluster
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.frozen import Frozen, SteppedClock, WatchedProvisioner
@@ -116,7 +114,6 @@ class Machine:
             ),
             clock=self.clock,
             elsewhere=True,
-            store_threads=1,
         )
 
     def _delay(self, _method: str, key: str) -> float | None:
@@ -192,9 +189,6 @@ class BusyCluster(Cluster):
 
     def submit(self, name: str, **wanted: Any) -> str:
         return super().submit(name, **{"priority": self._history.random.randint(2, 5), **wanted})
-
-    def new_daemon(self, *stores: ObjectStore | None, **settings: Any) -> Daemon:
-        return super().new_daemon(*stores, **{"store_threads": 1, **settings})
 
     def step(self, seconds: float = 1.0) -> TickReport:
         self._history.step_machines(seconds)

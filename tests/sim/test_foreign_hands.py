@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import json
 import os
 import random
@@ -53,7 +54,7 @@ def changed(data: bytes, chances: random.Random) -> bytes:
             if chances.random() < 0.2:
                 del parent[last]
             else:
-                parent[last] = chances.choice(STRANGE)
+                parent[last] = copy.deepcopy(chances.choice(STRANGE))
     return json.dumps(document).encode()
 
 
@@ -65,15 +66,21 @@ def tick(cluster: Cluster) -> None:
     cluster.clock.advance(1)
 
 
-@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize(
+    ("inbox", "seed"), [*(("", seed) for seed in range(SEEDS)), *(("alice", seed) for seed in range(SEEDS // 3))]
+)
 @pytest.mark.parametrize("page", [limits.LIST_PAGE_OBJECTS, 2], ids=["listed-whole", "listed-piece-by-piece"])
-def test_no_object_that_anybody_changes_stops_the_daemon(seed: int, page: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_object_that_anybody_changes_stops_the_daemon(
+    inbox: str, seed: int, page: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(limits, "LIST_PAGE_OBJECTS", page)
     chances = random.Random(seed)
     cluster = Cluster()
+    if inbox:
+        cluster.use_inboxes()
     for number in range(4):
         size, cleanup = chances.choice(["", "tpu-v4-16", "tpu-v4-32"]), chances.choice([None, "echo bye"])
-        cluster.submit(f"job-{number}", instance_type=size, cleanup_command=cleanup)
+        cluster.submit(f"job-{number}", inbox=inbox, instance_type=size, cleanup_command=cleanup)
         cluster.hosts.scripts[f"job-{number}"] = runs_for(chances.choice([2, 20]))
     for _ in range(60):
         if chances.random() < 0.3:
@@ -87,8 +94,11 @@ def test_no_object_that_anybody_changes_stops_the_daemon(seed: int, page: int, m
             cluster.restart_daemon()
         tick(cluster)
     cluster.write_quota(QUOTA)
+    if inbox:
+        cluster.use_inboxes()
+        cluster.restart_daemon()
     cluster.hosts.scripts["good"] = runs_for(1)
-    cluster.submit("good")
+    cluster.submit("good", inbox=inbox)
     for _ in range(40):
         tick(cluster)
     assert (cluster.result("good") or {})["outcome"] == "succeeded"

@@ -177,7 +177,7 @@ def test_a_start_by_a_daemon_that_lost_the_lease_never_counts(takeovers: int) ->
 def test_a_daemon_that_is_revived_in_the_middle_of_a_start_creates_nothing(cluster: Cluster, moment: str) -> None:
     bucket = SlowBucket(cluster.store, cluster.clock)
     way = bucket.way()
-    cluster.daemon = cluster.new_daemon(way, store_threads=1, elsewhere=True)
+    cluster.daemon = cluster.new_daemon(way, elsewhere=True)
     uid = cluster.submit("job", instance_type="tpu-v4-32")
     cluster.step()
     frozen = Frozen(

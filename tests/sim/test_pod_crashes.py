@@ -15,7 +15,7 @@ import pytest
 from bastion.core.model.gangs import GangFailure, GangState
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for
-from tests.sim.test_crashes import Killed, check_history
+from tests.support.killed_daemon import Killed, check_history
 
 CALLS = ("create", "failure", "get", "list", "delete")
 # A life has about eighty calls, most of them lists; beyond them nothing is killed, and the run is an ordinary one.

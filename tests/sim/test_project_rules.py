@@ -72,3 +72,32 @@ def test_what_a_user_used_outlives_the_daemon() -> None:
     cluster.run_until(lambda: cluster.hosts.live("hers") or cluster.hosts.live("new"))
     assert cluster.hosts.live("new"), "who used nothing goes before who was here first"
     assert cluster.json(keys.STATUS)["usage"]["projects"]["a"]["alice"] == pytest.approx(used, rel=0.05)
+
+
+def test_a_job_waits_until_its_project_may_have_what_it_asks_for_and_then_starts() -> None:
+    cluster = Cluster(quota=QUOTA + b'[project_rules.a]\ninstance_types = ["tpu-v4-8"]\n')
+    cluster.submit("large", instance_type="tpu-v4-16")
+    cluster.submit("small", instance_type="tpu-v4-8")
+    cluster.run_until(lambda: cluster.hosts.live("small"))
+    reason = cluster.reason("large")
+    assert reason is not None
+    assert reason["code"] == "NotAllowed"
+    assert reason["message"] == "project a may use the instance types tpu-v4-8, not tpu-v4-16"
+    present = cluster.store.head(keys.PROJECT_QUOTAS)
+    assert present is not None
+    cluster.store.put(keys.PROJECT_QUOTAS, QUOTA, generation=present.generation)
+    cluster.run_until(lambda: cluster.hosts.live("large"))
+    assert cluster.hosts.live("small")
+
+
+def test_a_job_as_root_waits_until_its_project_may_and_its_history_says_what_it_is() -> None:
+    cluster = Cluster(quota=QUOTA)
+    cluster.submit("job", instance_type="tpu-v4-8", root=True)
+    cluster.run_until(lambda: cluster.reason("job") is not None)
+    reason = cluster.reason("job")
+    assert reason is not None
+    assert reason["code"] == "NotAllowed"
+    assert "may not run jobs as root (allow_root = false)" in reason["message"]
+    cluster.write_quota(QUOTA + b"[project_rules.a]\nallow_root = true\n")
+    cluster.run_until(lambda: cluster.hosts.live("job"))
+    assert any("is starting: tpu-v4-8 as root" in line for line in cluster.history("job"))

@@ -14,7 +14,7 @@ from bastion.daemon.observe.zones import KEPT_SECONDS
 from bastion.daemon.orphans import Found, delete_orphan, find_orphans
 from bastion.testing.cluster import Cluster
 from bastion.testing.scripted_hosts import runs_for
-from tests.sim.test_crashes import Killed, kill_at
+from tests.support.killed_daemon import Killed, kill_at
 
 SETTINGS = """
 project = "p"

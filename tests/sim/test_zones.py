@@ -43,6 +43,7 @@ def test_a_gang_is_listed_and_deleted_in_the_zone_that_its_state_names(cluster: 
 
 
 def test_zones_that_hang_keep_a_tick_for_one_deadline_and_not_for_one_each(cluster: Cluster) -> None:
+    cluster.daemon = cluster.new_daemon(store_threads=3)
     for zone in ("z1", "z2", "z3"):
         run_in(cluster, f"in-{zone}", zone)
     plain, all_hang = cluster.slices.list, threading.Barrier(3)

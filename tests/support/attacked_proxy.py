@@ -223,8 +223,18 @@ class AttackedProxy:
     def in_the_clear(self) -> list[str]:
         """Where the mark arrived or lies, which it must not."""
         arrived = [seen.line for seen in self.seen if MARK in seen.body]
-        files = [path for path in self.buckets.rglob("*") if path.is_file()]
-        return arrived + [str(path) for path in files if MARK in path.read_bytes()]
+        return arrived + [str(path) for path in self.marked()]
+
+    def marked(self, bucket: str = "") -> list[Path]:
+        """The files of a bucket, or of all, that hold the mark; one that is removed meanwhile holds nothing."""
+        return [path for path in (self.buckets / bucket).rglob("*") if MARK in _content(path)]
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, IsADirectoryError):
+        return b""
 
 
 def reserved(host: str, family: socket.AddressFamily = socket.AF_INET) -> socket.socket:

@@ -8,22 +8,27 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from bastion.core.model.clusters import ClusterSettings
+from bastion.client.quota.kueue_export import export
+from bastion.core.model.clusters import ClusterSettings, place_of
+from bastion.core.model.provisioning import Provisioning, ResourceTypeSettings
 from bastion.emulators import state_folder
 from bastion.emulators.kubernetes.address import ADDRESS_FILE, KUBECONFIG_FILE
 from bastion.emulators.kubernetes.apiserver.server import ApiServer
 from bastion.emulators.kubernetes.client import Address, ApiClient, Obj
 from bastion.emulators.kubernetes.controllers import node_faults
+from bastion.emulators.kubernetes.controllers.api_objects import KINDS, is_true
 from bastion.emulators.kubernetes.controllers.controllers import Controllers
 from bastion.emulators.kubernetes.controllers.nodes import Pool
 from bastion.emulators.kubernetes.emulator import Emulator
 from bastion.emulators.kubernetes.kubelet.kubelet import Kubelet
 from bastion.emulators.kubernetes.kubelet.settings import KubeletSettings
 from bastion.emulators.kubernetes.settings import EmulatorSettings
+from quota import Policy
 from tests.kube.real_server import RealServer
 from tests.support.waiting import until
 
 NAMESPACE = "default"
+QUEUE = "bastion-{project}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,14 +77,17 @@ class EmulatedCluster:
 
 
 @contextlib.contextmanager
-def emulated_cluster(folder: Path, *pools: str, name: str = "test") -> Iterator[EmulatedCluster]:
-    """A cluster with node pools such as `v5litepod-16=2`."""
+def emulated_cluster(
+    folder: Path, *pools: str, name: str = "test", policy: Policy | None = None
+) -> Iterator[EmulatedCluster]:
+    """A cluster with node pools such as `v5litepod-16=2`; `policy`: with Kueue, which decides by that quota."""
     settings = EmulatorSettings(
         state_dir=folder,
         pools=tuple(map(Pool.parse, pools)),
         repair_seconds=0.5,
         close_grace_seconds=0.2,
         image_backoff_seconds=0.2,
+        kueue=policy is not None,
     )
     emulator = Emulator(settings)
     address = emulator.open()
@@ -87,10 +95,24 @@ def emulated_cluster(folder: Path, *pools: str, name: str = "test") -> Iterator[
         with _client(address) as client:
             _await_nodes(client, settings.pools)
             kubeconfig = str(folder / KUBECONFIG_FILE)
-            found = ClusterSettings(name=name, kubeconfig=kubeconfig, uid=uid_of(client))
+            queue = QUEUE if policy is not None else ""
+            found = ClusterSettings(name=name, kubeconfig=kubeconfig, uid=uid_of(client), queue=queue)
+            if policy is not None:
+                decide_by(policy, client, found)
             yield EmulatedCluster(client, found, emulator.server)
     finally:
         emulator.close()
+
+
+def decide_by(policy: Policy, client: ApiClient, cluster: ClusterSettings) -> None:
+    """Create what the quota file is exported as, and wait until Kueue uses it."""
+    nodes = {each: ResourceTypeSettings(zones=(place_of(cluster.name),)) for each in policy.resource_types}
+    settings = Provisioning(clusters={cluster.name: cluster}, resource_types=nodes)
+    exported = export(policy, settings, cluster=cluster.name, label="test", name="test")
+    for each in exported.objects:
+        client.create(KINDS[each["apiVersion"], each["kind"]].path(NAMESPACE), each)
+    queues = KINDS["kueue.x-k8s.io/v1beta2", "ClusterQueue"].path("")
+    until(lambda: all(is_true(each, "Active") for each in client.list(queues)["items"]))
 
 
 @contextlib.contextmanager

@@ -6,9 +6,7 @@ import datetime
 from typing import Any
 
 from bastion.emulators.kubernetes.client import ApiClient, ApiError, Informer, Key, Obj, key
-from bastion.emulators.kubernetes.controllers.loop import Loop
-from bastion.emulators.kubernetes.controllers.node_faults import is_silent
-from bastion.emulators.kubernetes.controllers.objects import (
+from bastion.emulators.kubernetes.controllers.api_objects import (
     NODE,
     POD,
     is_deleting,
@@ -20,6 +18,8 @@ from bastion.emulators.kubernetes.controllers.objects import (
     timestamp,
     uid_of,
 )
+from bastion.emulators.kubernetes.controllers.node_faults import is_silent
+from bastion.emulators.kubernetes.controllers.reconcile_loop import Loop
 
 _KILLED = 143
 
@@ -63,7 +63,7 @@ class FakeKubelet:
     def _sync(self, name: Key) -> None:
         pod = self._pods.get(*name)
         node = self._nodes.get("", node_name_of(pod)) if pod is not None else None
-        if pod is None or node is None or is_silent(node):
+        if pod is None or node is None or is_silent(node) or (is_deleting(pod) and self._is_cut_off(node)):
             return
         code = self._exits.get(uid_of(pod))
         if is_deleting(pod):
@@ -76,6 +76,15 @@ class FakeKubelet:
                     raise
         elif not is_terminal(pod) and (code is not None or phase_of(pod) == "Pending"):
             self._report(pod, code)
+
+    def _is_cut_off(self, node: Obj) -> bool:
+        """Whether it is silent by now: a deletion because of that may be known before it."""
+        try:
+            return is_silent(self._client.get(path_of(node)))
+        except ApiError as error:
+            if error.code == 404:
+                return True
+            raise
 
     def _report(self, pod: Obj, exit_code: int | None) -> None:
         now = timestamp(datetime.datetime.now(datetime.timezone.utc))

@@ -14,6 +14,8 @@ import google_crc32c
 
 from bastion.emulators.gcs.api import handler
 from bastion.emulators.gcs.buckets import Buckets
+from bastion.emulators.gcs.iam.access import Access
+from bastion.emulators.gcs.iam.identities import Identities
 from bastion.emulators.gcs.uploads import Uploads
 from bastion.net.http1 import Body, BytesBody, FileSlice, Headers, Request, Response
 
@@ -24,17 +26,21 @@ UPLOAD = "/upload/storage/v1/b/lake/o"
 class Endpoint:
     """An endpoint with the bucket `lake`.
 
+    Args:
+        identities: Who has which token; None: everybody may do everything.
+
     Attributes:
         buckets: What it serves.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, identities: Identities | None = None) -> None:
         self._folder = folder
+        self._access = None if identities is None else Access(identities)
         self.reopen()
 
     def reopen(self) -> None:
         """Another process takes over."""
-        self.buckets = Buckets(self._folder)
+        self.buckets = Buckets(self._folder, access=self._access)
         if "lake" not in self.buckets.names():
             self.buckets.create("lake")
         self._answer = handler(self.buckets, Uploads(self.buckets))

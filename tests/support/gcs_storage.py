@@ -15,9 +15,9 @@ from google.auth.credentials import AnonymousCredentials
 from google.cloud.storage import Client
 from requests.adapters import HTTPAdapter
 
+from bastion.adapters.bucket_requests.retry import Patience
 from bastion.adapters.gcs import library
 from bastion.adapters.gcs.client import prepared
-from bastion.adapters.gcs.retry import Patience
 from bastion.adapters.gcs.store import GcsStore
 from bastion.emulators.gcs.api import handler
 from bastion.emulators.gcs.buckets import Buckets

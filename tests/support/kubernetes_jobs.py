@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from bastion.emulators.kubernetes.client import Obj
-from bastion.emulators.kubernetes.controllers.objects import JOB, JOB_SET
+from bastion.emulators.kubernetes.controllers.api_objects import JOB, JOB_SET
 
 JOB_SETS = JOB_SET.path("default")
 JOBS = JOB.path("default")

@@ -2,22 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any, TypeVar
 
-from bastion.emulators.kubernetes.client import ApiClient, ApiError, Obj
-from bastion.emulators.kubernetes.controllers.controllers import Controllers
-from bastion.emulators.kubernetes.controllers.objects import (
+from bastion.emulators.kubernetes.client import Address, ApiClient, ApiError, Obj
+from bastion.emulators.kubernetes.controllers.api_objects import (
     EVENT,
     JOB,
     JOB_SET,
+    KINDS,
     NODE,
     POD,
     SERVICE,
     condition_of,
-    is_true,
     name_of,
+    path_of,
 )
+from bastion.emulators.kubernetes.controllers.controllers import Controllers
+from bastion.emulators.kubernetes.controllers.nodes import Pool
 from tests.support.fake_kubelet import FakeKubelet
 from tests.support.kubernetes_jobs import JOB_SETS
 from tests.support.waiting import until
@@ -50,8 +54,10 @@ class Machine:
     def services(self) -> list[str]:
         return [name_of(each) for each in self.client.list(SERVICE.path("default"))["items"]]
 
-    def events(self) -> list[tuple[str, str]]:
-        return [(each["reason"], each["message"]) for each in self.client.list(EVENT.root)["items"]]
+    def events(self, about: str = "") -> list[tuple[str, str]]:
+        """Reasons and messages, by default of all objects."""
+        found = self.client.list(EVENT.root)["items"]
+        return [(each["reason"], each["message"]) for each in found if about in each["involvedObject"]["name"]]
 
     def left(self) -> list[str]:
         """All JobSets, Jobs, pods and services."""
@@ -59,10 +65,14 @@ class Machine:
         return [name_of(each) for kind in kinds for each in self.client.list(kind.root)["items"] if _ours(each)]
 
     def until_condition(self, path: str, kind: str) -> Obj:
-        until(lambda: is_true(self.client.get(path), kind), 20)
-        condition = condition_of(self.client.get(path), kind)
-        assert condition is not None
-        return condition
+        found: list[Obj] = []
+
+        def there() -> bool:
+            found[:] = [each] if (each := condition_of(self.client.get(path), kind)) is not None else []
+            return [each["status"] for each in found] == ["True"]
+
+        until(there, 20)
+        return found[0]
 
     def is_gone(self, path: str) -> bool:
         try:
@@ -81,3 +91,36 @@ def _ours(obj: Obj) -> bool:
 
 
 StartMachine = Callable[..., Machine]
+_M = TypeVar("_M", bound=Machine)
+
+
+@contextlib.contextmanager
+def starting(kind: type[_M], address: Address, **options: Any) -> Iterator[Callable[..., _M]]:
+    """Yield what starts a machine with pools such as `v5litepod-16=2`; each ends with the context.
+
+    Args:
+        options: Of its controllers, unless the caller gives others.
+    """
+    with contextlib.ExitStack() as stack:
+
+        def start(*pools: str, **more: Any) -> _M:
+            client = ApiClient.connect(address)
+            stack.callback(client.close)
+            controllers = Controllers(client, [Pool.parse(pool) for pool in pools], **{**options, **more})
+            controllers.open()
+            stack.callback(controllers.close)
+            return kind(client, controllers, stack.enter_context(FakeKubelet(client)))
+
+        yield start
+
+
+def clear(address: Address) -> None:
+    """Remove what a test left behind."""
+    client = ApiClient.connect(address)
+    for kind in KINDS.values():
+        for item in client.list(kind.root)["items"]:
+            path = path_of({"apiVersion": kind.api_version, "kind": kind.kind, **item})
+            if item["metadata"].get("finalizers"):
+                client.patch(path, {"metadata": {"finalizers": None}})
+            client.delete(path, grace_seconds=0)
+    client.close()

@@ -6,8 +6,8 @@ import datetime
 from typing import Any
 
 from bastion.emulators.kubernetes.client import Obj
+from bastion.emulators.kubernetes.controllers.api_objects import JOB_FINALIZER, timestamp
 from bastion.emulators.kubernetes.controllers.job_pods import build
-from bastion.emulators.kubernetes.controllers.objects import JOB_FINALIZER, timestamp
 from tests.support.kubernetes_jobs import job_set, job_template
 
 NOW = datetime.datetime(2026, 11, 23, 12, 0, tzinfo=datetime.timezone.utc)

@@ -1,8 +1,9 @@
 """Strict checks of manifests: an unknown field, a wrong type or a missing one is a problem.
 
-JobSets are checked by the schema of JobSet's CustomResourceDefinition, which is not part of the repository: the folder
-`shared/crds` beside the checkout, or $BASTION_CRDS. Every other object is checked by the official client's models.
-Rules in CEL and what a server validates besides are not checked. Needs the `kubernetes` package, which brings PyYAML.
+JobSets and Kueue's objects are checked by the schemas of their CustomResourceDefinitions, which are not part of the
+repository: the folder `shared/crds` beside the checkout, or $BASTION_CRDS. Others are checked by the official
+client's models. Rules in CEL and what a server validates besides are not checked. Needs the `kubernetes` package, which
+brings PyYAML.
 """
 
 from __future__ import annotations
@@ -17,6 +18,11 @@ from typing import Any
 
 _ROOT = Path(__file__).resolve().parents[2]
 _JOB_SET = "jobset-v0.12.0/jobset.x-k8s.io_jobsets.yaml"
+_KUEUE = "kueue-v0.19.2/kueue.x-k8s.io_{}.yaml"
+_KUEUE_KINDS = (
+    "admissionchecks", "clusterqueues", "cohorts", "localqueues", "resourceflavors", "workloadpriorityclasses",
+    "workloads",
+)  # fmt: skip
 _TYPES: Mapping[str, type | tuple[type, ...]] = {
     "string": str, "integer": int, "number": (int, float), "boolean": bool, "object": Mapping, "array": list,
 }  # fmt: skip
@@ -44,6 +50,25 @@ def crd_documents() -> tuple[dict[str, Any], ...]:
     return tuple(yaml.load_all((crd_folder() / _JOB_SET).read_text(), Loader=loader))
 
 
+def kueue_documents() -> tuple[dict[str, Any], ...]:
+    """Kueue's CustomResourceDefinitions that the emulator serves, with v1beta2 only. Raises FileNotFoundError."""
+    return tuple(map(_kueue_document, _KUEUE_KINDS))
+
+
+@cache
+def _kueue_document(plural: str) -> dict[str, Any]:
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    definition: dict[str, Any] = yaml.load((crd_folder() / _KUEUE.format(plural)).read_text(), Loader=loader)
+    spec = definition["spec"]
+    spec["versions"] = [version for version in spec["versions"] if version["name"] == "v1beta2"]
+    # A webhook converts older versions.
+    spec.pop("conversion", None)
+    definition["metadata"].setdefault("annotations", {})["api-approved.kubernetes.io"] = "unapproved, a test"
+    return definition
+
+
 def job_set_problems(document: object) -> list[str]:
     """What is wrong with a JobSet, each with the path of its field; empty if it fits.
 
@@ -58,6 +83,24 @@ def job_set_problems(document: object) -> list[str]:
         # The schema says of the metadata only that it is an object.
         problems += _by_model(document.get("metadata"), "V1ObjectMeta", "JobSet.metadata")
     return problems
+
+
+def kueue_problems(document: Mapping[str, Any]) -> list[str]:
+    """The same, for an object of Kueue in v1beta2."""
+    name = str(document.get("kind"))
+    plural = f"{name.lower()}{'es' if name.endswith('s') else 's'}"
+    if plural not in _KUEUE_KINDS:
+        return [f"Kueue has no kind {name}"]
+    definition = _kueue_document(plural)
+    (version,) = definition["spec"]["versions"]
+    kind = definition["spec"]["names"]["kind"]
+    problems = list(_by_schema(document, version["schema"]["openAPIV3Schema"], kind))
+    if document.get("apiVersion") != "kueue.x-k8s.io/v1beta2" or document.get("kind") != kind:
+        problems.append(f"{kind}: not a kueue.x-k8s.io/v1beta2 {kind}")
+    namespaced = "namespace" in document.get("metadata", {})
+    if namespaced != (definition["spec"]["scope"] == "Namespaced"):
+        problems.append(f"{kind}: its namespace")
+    return problems + list(_by_model(document.get("metadata"), "V1ObjectMeta", f"{kind}.metadata"))
 
 
 def object_problems(document: Mapping[str, Any]) -> list[str]:

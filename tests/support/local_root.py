@@ -13,7 +13,7 @@ from typing import Any
 from bastion.core.bucket import keys
 from bastion.core.errors import NotFound
 from bastion.ports import ObjectStore
-from bastion.wiring.local import LocalHome
+from bastion.wiring.local_home import LocalHome
 from tests.support.job_specs import new_spec
 
 USER = "tester"
@@ -33,7 +33,7 @@ class LocalRoot:
         if script:
             command = [sys.executable, script[0], self.url, str(self.home.path), *script[1:]]
         else:
-            run = ("daemon", "run", f"--root={self.url}", "--tick_seconds=0.2")
+            run = ("daemon", "run", f"--root={self.url}", "--tick_seconds=0.2", "--bastion_host_jobs=as-daemon")
             command = [sys.executable, "-m", "bastion.cli.main", *run]
         log = (self.home.path / "daemons.log").open("ab")
         environment = {**os.environ, "BASTION_HOME": str(self.home.path)}
@@ -47,10 +47,9 @@ class LocalRoot:
             bastion="e2e-bastion",
             command=command,
             user_id=USER,
-            project_id="default",
             now=time.time(),
             instance_type=instance_type,
-            **options,
+            **{"project_id": "default", **options},
         )
         self.store.put(f"jobs/active/{name}", spec.to_bytes(), generation=0)
 

@@ -24,6 +24,8 @@ from bastion.core.errors import StoreUnavailable
 from bastion.ports import ObjectMeta, ObjectStore
 from bastion.testing.memory_store import MemoryStore
 from tests.support.gcs_storage import ALL_FAULTS, HASTY, Storage
+from tests.support.s3_server import S3Server
+from tests.support.s3_stub import S3Stub
 from tests.support.store_calls import WRITES, T
 
 
@@ -35,11 +37,17 @@ class Bucket:
         connect: Another client of the same bucket.
         settle: Waits until no unanswered request is under way.
         key_max_bytes: The longest key it takes.
+        takes: Whether it can have a key, in which nothing but the adapter's contract is in the way.
+        beside_folders: Whether an object may be added whose name is the folder of others.
+        ordered: Whether generations increase. On S3 they differ, except between the same bytes in the same second.
     """
 
     connect: Callable[[], ObjectStore]
     settle: Callable[[], None] = lambda: None
     key_max_bytes: int = limits.OBJECT_KEY_MAX_BYTES
+    takes: Callable[[str], bool] = lambda _: True
+    beside_folders: bool = True
+    ordered: bool = True
 
     def open(self) -> ObjectStore:
         """Another client, for a test in which no two clients write the same key."""
@@ -76,10 +84,14 @@ class Site:
     Attributes:
         folder: Empty.
         storage: Cloud Storage (an endpoint of ours) of a kind in `STORAGES`.
+        s3: A real S3 server.
+        s3_stub: S3 as Amazon documents it, of a kind in `S3_STUBS`.
     """
 
     folder: Path
     storage: Callable[[str], Storage]
+    s3: Callable[[], S3Server]
+    s3_stub: Callable[[str], S3Stub]
 
 
 STORAGES: dict[str, Callable[[Path], Storage]] = {
@@ -88,6 +100,18 @@ STORAGES: dict[str, Callable[[Path], Storage]] = {
     "faulty": lambda folder: Storage(folder, rules=ALL_FAULTS),
     # It leaves out what the documentation does not promise.
     "bare": lambda folder: Storage(folder, bare=True),
+}
+
+
+def _stub_with_time() -> S3Stub:
+    stub = S3Stub()
+    stub.let_time_pass()
+    return stub
+
+
+S3_STUBS: dict[str, Callable[[], S3Stub]] = {
+    "plain": _stub_with_time,
+    "faulty": lambda: S3Stub(rules=ALL_FAULTS),
 }
 
 
@@ -133,6 +157,35 @@ def _prefixed_gcs(site: Site) -> Bucket:
     return _prefixed(lambda: storage.store(name))
 
 
+def _s3(site: Site) -> Bucket:
+    server = site.s3()
+    name = server.new_bucket()
+    return Bucket(
+        connect=lambda: server.store(name),
+        key_max_bytes=1000,
+        takes=_is_path,
+        beside_folders=False,
+        ordered=False,
+    )
+
+
+def _is_path(key: str) -> bool:
+    """What SeaweedFS takes: the path of a file."""
+    return "\\" not in key and all(part not in ("", ".", "..") and len(part.encode()) < 255 for part in key.split("/"))
+
+
+def _s3_as_amazon(site: Site) -> Bucket:
+    stub = site.s3_stub("plain")
+    name = stub.new_bucket()
+    return Bucket(connect=lambda: stub.store(name))
+
+
+def _faulty_s3(site: Site) -> Bucket:
+    stub = site.s3_stub("faulty")
+    name = stub.new_bucket()
+    return Bucket(connect=lambda: stub.store(name, HASTY), settle=stub.settle, ordered=False)
+
+
 def _prefixed(connect: Callable[[], ObjectStore]) -> Bucket:
     prefix = "team-bastion/"
     for key in ("team-bastion", "team-bastion/", "team-bastioo/a", "a"):
@@ -151,6 +204,9 @@ BACKENDS: dict[str, Callable[[Site], Bucket]] = {
     "gcs-faulty": _faulty_gcs,
     "gcs-bare": _bare_gcs,
     "prefixed-gcs": _prefixed_gcs,
+    "s3": _s3,
+    "s3-as-amazon": _s3_as_amazon,
+    "s3-faulty": _faulty_s3,
 }
 
 

@@ -47,6 +47,7 @@ class Pod:
         self.termination_log.touch()
         self.marker = secrets.token_hex(8)
         self.serial: list[str] = []
+        run = "x" if isinstance(arguments, str) else arguments.run
         text = arguments if isinstance(arguments, str) else arguments.to_bytes().decode()
         self.environment = {
             "BASTION_AGENT": text,
@@ -54,6 +55,7 @@ class Pod:
             "BASTION_EMULATED_TPU": "1",
             "BASTION_PEERS": "b-x-slice-0-0.b-x,b-x-slice-0-1.b-x",
             "BASTION_POD_IP": f"127.0.0.{worker + 1}",
+            "BASTION_POD_NAME": f"b-{run}-slice-0-{worker}-abcde",
             "BASTION_POD_UID": f"uid-{secrets.token_hex(4)}",
             "BASTION_SLICE_INDEX": "0",
             "BASTION_STATE_DIR": str(folder / "state"),

@@ -7,7 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
-from bastion.wiring.local import LocalHome, down, starter_quota
+from bastion.wiring.local import down
+from bastion.wiring.local_home import LocalHome
+from bastion.wiring.local_starter_quota import starter_quota
 from tests.support.local_root import USER
 from tests.support.storage_process import StorageProcess
 
@@ -46,7 +48,10 @@ class StorageMachine:
         assert uploaded.returncode == 0, uploaded.stderr
         with (self.home.path / "daemon.log").open("ab") as log:
             self.daemon = subprocess.Popen(
-                [*BASTION, "daemon", "run", "--tick_seconds=0.3"], env=self.environment, stdout=log, stderr=log
+                [*BASTION, "daemon", "run", "--tick_seconds=0.3", "--bastion_host_jobs=as-daemon"],
+                env=self.environment,
+                stdout=log,
+                stderr=log,
             )
 
     def stop(self) -> None:

@@ -3,7 +3,7 @@
 import os
 import secrets
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -11,17 +11,20 @@ from typing import Any
 from bastion import processes
 from bastion.adapters.system_clock import SystemClock
 from bastion.agent.code.fetch import Fetch
+from bastion.agent.command_user import CommandUser
 from bastion.agent.host import Host
 from bastion.agent.identity import HostIdentity
 from bastion.agent.sidecar.sidecar import SidecarTimes
 from bastion.agent.vm_notices import VmNotices
 from bastion.core.bucket import keys, protocol
-from bastion.core.bucket.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
+from bastion.core.bucket.protocol import AgentArguments, HostPhase, InputOrder, Order, OrderAction, Report, TimeLeft
 from bastion.core.errors import NotFound
-from bastion.ports import Clock
+from bastion.ports import Clock, SecretSource
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.memory_store import MemoryStore
+from bastion.wiring.buckets import open_bucket
+from bastion.wiring.secrets import secret_sources
 from tests.support.waiting import until
 
 RUN = "abcdefghij-1"
@@ -38,6 +41,7 @@ class Stage:
         self.store = FaultyStore(self.counting)
         self.state_dir = state_dir
         self.fetch: Fetch = self._no_code
+        self.secrets: Mapping[str, SecretSource] = secret_sources({"TOKEN": "of the agent"})
         self._runs = {RUN}
         self._live: list[tuple[Host, threading.Thread]] = []
 
@@ -60,7 +64,14 @@ class Stage:
         output_dir: str = "",
         output_sync: str = "each",
         proxy: str = "",
+        inputs: Sequence[InputOrder] = (),
+        output_to: str = "",
         run: str = RUN,
+        stuck_after: int = 0,
+        dump_stacks: bool = False,
+        secrets: dict[str, str] | None = None,
+        time_left: TimeLeft | None = None,
+        root: bool = False,
     ) -> None:
         """Writes the order to run a try of the command; or to stop, or restart, for a reason."""
         action = OrderAction.STOP if stop else OrderAction.RESTART if restart else OrderAction.RUN
@@ -79,6 +90,13 @@ class Stage:
             output_dir=output_dir,
             output_sync=output_sync,
             proxy=proxy,
+            stuck_after_seconds=stuck_after,
+            dump_stacks=dump_stacks,
+            secrets=secrets or {},
+            inputs=list(inputs),
+            output_to=output_to,
+            time_left=time_left,
+            root=root,
         )
         meta = self.memory.head(keys.order(run))
         self.memory.put(keys.order(run), order.to_bytes(), generation=0 if meta is None else meta.generation)
@@ -100,6 +118,7 @@ class Stage:
         proxy_program: Sequence[str] = (),
         proxy_times: SidecarTimes | None = None,
         clock: Clock | None = None,
+        command_user: CommandUser | None = None,
         **changes: Any,
     ) -> Host:
         """With `power_off`, it is called soon when nobody needs the host. `changes`: of the agent's arguments."""
@@ -130,10 +149,13 @@ class Stage:
             environ=environ,
             state_dir=state_dir or self.state_dir,
             fetch=self.fetch,
+            secrets=self.secrets,
+            open_bucket=open_bucket,
             notices=notices,
             power_off=power_off,
             proxy_program=proxy_program,
             proxy_times=proxy_times,
+            command_user=command_user,
         )
 
     def start(self, host: Host) -> threading.Thread:

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from bastion.core import limits
-from bastion.core.bucket.objects import ObjectMeta, check_key, check_read_size
+from bastion.core.bucket.objects import ObjectMeta, check_key, check_read_size, check_size, check_start
 from bastion.core.errors import NotFound, PreconditionFailed, StoreError, StoreFull, StoreUnavailable
 from bastion.folder_format import files, listing, places
 from bastion.folder_format.keys import HIDDEN_FOLDER, stripe
@@ -61,6 +61,10 @@ class DirectoryStore:
         lock_timeout_seconds: How long a mutation waits for other writers of the same key.
         kept_folders: Folders that stay when empty, because users copy files into them.
         may_use_reserve: Whether a write of that key may use the reserve when the disk is full.
+        lists_whole: Raise AccessDenied if a folder below the listed one cannot be read, and StoreError for the name of
+            one that no key can have, instead of leaving it out.
+        proved_below: Files of keys with this prefix prove who wrote them: nobody else may change what is put there, and
+            `ObjectMeta.file` says whose it is. Empty: none do.
 
     Raises StoreError if the folder is missing, or is a file; AccessDenied if it may not be opened.
     """
@@ -75,11 +79,15 @@ class DirectoryStore:
         lock_timeout_seconds: float = 10.0,
         kept_folders: Collection[str] = (),
         may_use_reserve: Callable[[str], bool] = lambda _key: False,
+        lists_whole: bool = False,
+        proved_below: str = "",
     ) -> None:
         self._kept_folders = frozenset(kept_folders)
         self._path = str(Path(path).absolute())
         self._reserve = Reserve(self._path)
         self._may_use_reserve = may_use_reserve
+        self._lists_whole = lists_whole
+        self._proved_below = proved_below
         self._fsync = fsync
         self._now_ns = now_ns
         self._lock_timeout_seconds = lock_timeout_seconds
@@ -99,17 +107,23 @@ class DirectoryStore:
         return f"DirectoryStore({self._path!r})"
 
     def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
+        return self._read_at_rest(key, start, None, max_bytes)
+
+    def get_range(self, key: str, *, start: int, size: int) -> StoredObject:
+        check_size(size)
+        return self._read_at_rest(key, start, size, size)
+
+    def _read_at_rest(self, key: str, start: int, size: int | None, max_bytes: int) -> StoredObject:
         check_key(key)
-        if start < 0:
-            raise ValueError(f"start is {start}; it counts from the beginning of the object")
+        check_start(start)
         with self._explained("reading", key, _READING), self._root() as root:
             for _ in range(_READS):
-                stored = self._read(root, key, start, max_bytes)
+                stored = self._read(root, key, start, size, max_bytes)
                 if stored is not None:
                     return stored
             # Constantly written. Our own writers can be locked out, unless we have read access only.
             with contextlib.suppress(PermissionError), self._objects(root) as objects, self._locked(objects, key):
-                stored = self._read(root, key, start, max_bytes)
+                stored = self._read(root, key, start, size, max_bytes)
                 if stored is not None:
                     return stored
         raise StoreUnavailable(f"{self._shown(key)} changed during each of {_READS + 1} reads; try again")
@@ -121,14 +135,16 @@ class DirectoryStore:
             if place is None:
                 return None
             with place:
-                return files.meta_of(key, place.status)
+                return self._meta(key, place.status)
 
     def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
         with self._explained("listing", prefix, _LISTING):
             with self._root():
                 # A missing folder means a missing disk; it must not look like an empty bucket.
                 pass
-            yield from listing.objects(self._path, prefix, start_after, end_before)
+            yield from listing.objects(
+                self._path, prefix, start_after, end_before, whole=self._lists_whole, proved_below=self._proved_below
+            )
 
     def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
         check_key(key)
@@ -144,9 +160,11 @@ class DirectoryStore:
                 self._locked(objects, key) as mark,
                 self._expected(root, key, generation) as present,
             ):
+                if self._proved_below and key.startswith(self._proved_below):
+                    os.fchmod(content.file, files.PROOF_MODE)
                 self._set_stamp(content.file, mark, generation)
                 places.fill(root, objects, key, content, present, sync=self._fsync)
-                return files.meta_of(key, os.fstat(content.file))
+                return self._meta(key, os.fstat(content.file))
 
     def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
         if generation == 0:
@@ -177,7 +195,7 @@ class DirectoryStore:
                     raise self._refusal(key, 0 if present is None else files.generation_of(present), generation)
                 if self._fsync:
                     os.fsync(file)
-                return files.meta_of(key, status)
+                return self._meta(key, status)
 
     def delete(self, key: str, *, generation: int) -> None:
         check_key(key)
@@ -200,7 +218,7 @@ class DirectoryStore:
                     raise self._refusal(key, place.generation, generation)
                 mark.raise_to(files.stamp(generation))
                 places.empty(objects, key, place, sync=self._fsync)
-            if place.natural:
+            if place.natural and not (self._proved_below and key.startswith(self._proved_below)):
                 places.remove_empty_folders(root, key, kept=self._kept_folders)
 
     def _with_reserve(self, key: str, needed: int, write: Callable[[], T]) -> T:
@@ -223,17 +241,21 @@ class DirectoryStore:
                 error, doing="creating", path=self._path, needs="write permission on the folder above it"
             ) from error
 
-    def _read(self, root: int, key: str, start: int, max_bytes: int) -> StoredObject | None:
-        """Look once; None if the object is being changed."""
+    def _read(self, root: int, key: str, start: int, size: int | None, max_bytes: int) -> StoredObject | None:
+        """Look once; None if the object is being changed. `size`: of the range; None: to the end."""
         place = places.find(root, key)
         if place is None:
             raise NotFound(f"there is no object {self._shown(key)}")
         with place:
-            check_read_size(self._shown(key), place.status.st_size - start, max_bytes)
-            data = files.read_file(place.folder, place.name, place.status, start)
+            end = place.status.st_size if size is None else min(place.status.st_size, start + size)
+            check_read_size(self._shown(key), end - start, max_bytes)
+            data = files.read_file(place.folder, place.name, place.status, start, end)
             if data is None:
                 return None
-            return StoredObject(meta=files.meta_of(key, place.status), data=data)
+            return StoredObject(meta=self._meta(key, place.status), data=data)
+
+    def _meta(self, key: str, status: os.stat_result) -> ObjectMeta:
+        return files.meta_of(key, status, self._proved_below)
 
     def _shown(self, key: str) -> str:
         """Return a key's path for messages, without control characters."""

@@ -15,7 +15,7 @@ import email.utils
 import functools
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -28,47 +28,25 @@ from google.cloud.storage import Client
 from requests.cookies import RequestsCookieJar
 from requests.structures import CaseInsensitiveDict
 
+from bastion.adapters.bucket_requests.answers import NoSuchObject, Transient
+from bastion.adapters.bucket_requests.certain_writes import Found, Stamp
+from bastion.adapters.bucket_requests.content_type import content_type
+from bastion.adapters.bucket_requests.retry import TimeLimit
 from bastion.adapters.gcs import library
-from bastion.adapters.gcs.errors import FAILURES, NoSuchObject, Transient, explain
-from bastion.adapters.gcs.retry import TimeLimit
+from bastion.adapters.gcs.errors import FAILURES, explain
 from bastion.core import limits
 from bastion.core.bucket.objects import ObjectMeta, check_read_size
 from bastion.core.errors import StoreError
 from bastion.ports import StoredObject
 from bastion.storage_wire.multipart_related import related_frame
 
-# Custom metadata of everything we write.
-WRITE_ID = "bastion-write"
-FOLLOWS = "bastion-follows"
-
 _META_FIELDS = "name,size,generation,updated"
 _PIECE_BYTES = 256 * 1024
 # Maximum of a single-request upload. Larger objects go in parts, each sent completely before its answer.
 _SINGLE_UPLOAD_BYTES = 8 * 1024 * 1024
 _CHUNK_BYTES = 16 * 1024 * 1024
-_NUMBER = re.compile(r"[0-9]{1,20}")
 _CONTENT_RANGE = re.compile(r"bytes (?:\d+-\d+|\*)/(\d+)")
 _CRC32C = re.compile(r"crc32c=([A-Za-z0-9+/=]+)")
-_SNIFFED_BYTES = 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stamp:
-    """A write's mark in its object's metadata, by which its writer recognizes it."""
-
-    write_id: str  # the same in all tries of one write; unique otherwise
-    follows: int  # the generation that it replaces; 0 if it creates the object
-
-    def metadata(self) -> dict[str, str]:
-        return {WRITE_ID: self.write_id, FOLLOWS: str(self.follows)}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
-    """An object's metadata and the stamp of its write; None if it is not ours."""
-
-    meta: ObjectMeta
-    stamp: Stamp | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,13 +67,14 @@ class BucketApi:
         self._base = library.base_url(client)
         self._user_agent = library.user_agent(client)
 
-    def media(self, key: str, start: int, max_bytes: int, limit: TimeLimit) -> StoredObject:
-        """Read the stored bytes from `start` on, not decompressed; verify the checksum of complete reads.
+    def media(self, key: str, start: int, size: int | None, max_bytes: int, limit: TimeLimit) -> StoredObject:
+        """Read `size` stored bytes from `start` (None: all), not decompressed; verify the checksum of complete reads.
 
         `meta.updated` comes from Last-Modified, in whole seconds. The JSON API does not guarantee that header; without
         it a second request looks up this generation.
         """
-        headers = {"Range": f"bytes={start}-"} if start else {}
+        last = "" if size is None else start + size - 1
+        headers = {"Range": f"bytes={start}-{last}"} if start or size is not None else {}
         doing = f"reading {self.shown(key)}"
         with self._answer(f"/download/storage/v1{self._path(key)}?alt=media", headers, limit, doing) as response:
             pieces: list[bytes] = []
@@ -111,16 +90,12 @@ class BucketApi:
                 if limit.exceeded(received):
                     raise Transient(f"only {received} bytes arrived in time", doubtful=False)
         data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        return self._stored(key, start, data, response, doing, limit)
+        stored = self._stored(key, start, data, response, doing, limit)
+        return stored if size is None else replace(stored, data=stored.data[:size])
 
     def metadata(self, key: str, limit: TimeLimit) -> Found:
         resource = self._json(f"/storage/v1{self._path(key)}?fields={_META_FIELDS},metadata", key, "looking up", limit)
-        custom = resource.get("metadata") or {}
-        stamp = None
-        # Others may have written it: `int` refuses thousands of digits.
-        if WRITE_ID in custom and _NUMBER.fullmatch(str(custom.get(FOLLOWS, ""))):
-            stamp = Stamp(write_id=custom[WRITE_ID], follows=int(custom[FOLLOWS]))
-        return Found(meta=_meta(resource), stamp=stamp)
+        return Found(meta=_meta(resource), stamp=Stamp.of(resource.get("metadata") or {}))
 
     def page(self, prefix: str, start: str, end: str, token: str, limit: TimeLimit) -> Page:
         """Return one page of the objects under a prefix, from `start` (inclusive) to `end` (exclusive, if given)."""
@@ -294,20 +269,6 @@ def _session_may_end() -> Iterator[None]:
             raise
         # The library's error for a service that kept less than it was sent.
         raise Transient(f"the upload was cut short: {error}", doubtful=True) from error
-
-
-def content_type(data: bytes) -> str:
-    """Return the type for browsers, from the first bytes: they show text and download everything else."""
-    beginning = data[:_SNIFFED_BYTES]
-    if b"\0" in beginning:
-        return "application/octet-stream"
-    try:
-        beginning.decode()
-    except UnicodeDecodeError as error:
-        # The sample may end within a character.
-        if len(data) <= _SNIFFED_BYTES or error.start < _SNIFFED_BYTES - 3:
-            return "application/octet-stream"
-    return "text/plain; charset=utf-8"
 
 
 def _crc32c(data: bytes) -> str:

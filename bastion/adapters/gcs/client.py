@@ -7,14 +7,15 @@ import os
 
 import requests
 import requests.adapters
-import requests.utils
 from google.api_core.client_info import ClientInfo
 from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError
 from google.cloud.storage import Client
+from google.oauth2.credentials import Credentials
 
 import bastion
 from bastion.adapters.gcs import library
 from bastion.adapters.gcs.errors import LOG_IN
+from bastion.adapters.requests_session import read_environment
 from bastion.core.errors import AccessDenied, StoreError
 
 # Connections that are kept; more threads work too, on temporary connections.
@@ -24,15 +25,18 @@ _CONNECTIONS = 64
 def shared_client() -> Client:
     """Return the client of this process: all buckets share its connections and access token.
 
-    `STORAGE_EMULATOR_HOST` names another endpoint, which is used without credentials. Raises AccessDenied without
-    credentials; StoreError if that variable is not a URL.
+    `STORAGE_EMULATOR_HOST` names another endpoint, which is used without credentials, or with the access token in
+    `GOOGLE_AUTH_TOKEN_FOR_TESTING`, which tensorstore reads, too. Raises AccessDenied without credentials; StoreError
+    if the first variable is not a URL.
     """
+    emulator = os.environ.get("STORAGE_EMULATOR_HOST", "")
+    token = os.environ.get("GOOGLE_AUTH_TOKEN_FOR_TESTING", "") if emulator else ""
     # A forked child must not use its parent's sockets.
-    return _client(os.environ.get("STORAGE_EMULATOR_HOST", ""), os.getpid())
+    return _client(emulator, token, os.getpid())
 
 
 @functools.lru_cache(maxsize=16)
-def _client(emulator: str, _process: int) -> Client:
+def _client(emulator: str, token: str, _process: int) -> Client:
     if emulator and not emulator.startswith(("http://", "https://")):
         raise StoreError(f"STORAGE_EMULATOR_HOST is {emulator!r}; use a full URL such as http://localhost:4443")
     who = ClientInfo(user_agent=f"bastion/{bastion.__version__}")  # type: ignore[no-untyped-call]
@@ -40,7 +44,8 @@ def _client(emulator: str, _process: int) -> Client:
         # No call needs a project, and detecting one may fail. The library appends `/storage/v1` to the URL, so it must
         # not end in a slash.
         options = {"api_endpoint": emulator.rstrip("/")} if emulator else None
-        client = Client(project=None, client_info=who, client_options=options)
+        credentials = Credentials(token=token) if token else None  # type: ignore[no-untyped-call]
+        client = Client(project=None, client_info=who, client_options=options, credentials=credentials)
     except DefaultCredentialsError as error:
         raise AccessDenied(
             f"there are no credentials for Cloud Storage on this machine ({error}); {LOG_IN}; without a cloud account "
@@ -58,16 +63,5 @@ def prepared(client: Client) -> Client:
     if not session.is_mtls:  # those connections carry a certificate, and are few
         for scheme in ("https://", "http://"):
             session.mount(scheme, requests.adapters.HTTPAdapter(pool_connections=8, pool_maxsize=_CONNECTIONS))
-    _read_environment(session, library.base_url(client))
+    read_environment(session, library.base_url(client))
     return client
-
-
-def _read_environment(session: requests.Session, url: str) -> None:
-    """Read the environment's proxies and authorities for a URL once; the library would do so for each request.
-
-    That would take a fifth of the time of a small write. The library would also use a password in ~/.netrc instead of
-    the access token.
-    """
-    session.proxies.update(requests.utils.get_environ_proxies(url))
-    session.verify = os.environ.get("REQUESTS_CA_BUNDLE") or os.environ.get("CURL_CA_BUNDLE") or True
-    session.trust_env = False

@@ -17,6 +17,7 @@ from google.api_core.exceptions import GoogleAPICallError
 from google.auth.exceptions import GoogleAuthError, RefreshError, TransportError
 from requests import exceptions as errors
 
+from bastion.adapters.bucket_requests.answers import ConditionNotMet, NoSuchObject, PastTheEnd, Transient, short
 from bastion.core.errors import AccessDenied, StoreError
 
 # 410: the upload's session is gone; a new one will work.
@@ -26,33 +27,12 @@ _TOO_OFTEN = frozenset({"rateLimitExceeded", "userRateLimitExceeded"})
 _PERMISSION = re.compile(r"storage\.[a-zA-Z]+\.[a-zA-Z]+")
 _CALLER = re.compile(r"(\S+@\S+\.\S+) does not have")
 _READING = frozenset({"storage.objects.get", "storage.objects.list"})
-_TEXT_MAX = 300
 _POOL = re.compile(r"^<?\S*HTTPS?Connection(Pool)?\([^)]*\)(: |\. )?")
 
 LOG_IN = (
     "run `gcloud auth application-default login` on your own machine; on a VM attach a service account with the "
     "scope cloud-platform"
 )
-
-
-class Transient(Exception):
-    """One try failed; another one may succeed. `doubtful`: the request may have taken effect without an answer."""
-
-    def __init__(self, reason: str, *, doubtful: bool) -> None:
-        super().__init__(reason)
-        self.doubtful = doubtful
-
-
-class ConditionNotMet(Exception):
-    """412: the object has another generation."""
-
-
-class NoSuchObject(Exception):
-    """404 for the object, not the bucket."""
-
-
-class PastTheEnd(Exception):
-    """416: the object ends before the first requested byte."""
 
 
 # No connection was made, so the request cannot have taken effect.
@@ -80,12 +60,12 @@ def explain(failure: Exception, *, bucket: str, doing: str) -> Exception:
             return StoreError(f"{doing}: {failure}; set STORAGE_EMULATOR_HOST to a URL such as http://localhost:4443")
         case errors.SSLError() if "CERTIFICATE_VERIFY_FAILED" in str(failure):
             return StoreError(
-                f"{doing}: the server's certificate cannot be verified ({_short(str(failure))}); if it is a "
+                f"{doing}: the server's certificate cannot be verified ({short(str(failure))}); if it is a "
                 "proxy's or an emulator's, name the file of its authority in REQUESTS_CA_BUNDLE"
             )
         case _:
             cause = _cause(failure)
-            text = _short(_POOL.sub("", str(cause))) or type(cause).__name__
+            text = short(_POOL.sub("", str(cause))) or type(cause).__name__
             return Transient(text, doubtful=not isinstance(cause, _NEVER_SENT))
 
 
@@ -103,12 +83,12 @@ def _of_answer(failure: GoogleAPICallError, bucket: str, doing: str) -> Exceptio
     if status in _RETRIED_STATUSES or reason in _TOO_OFTEN:
         # A request that is to be repeated later was not served.
         refused = status == 429 or reason in _TOO_OFTEN
-        return Transient(f"{status} {_short(said)}".rstrip(), doubtful=not refused)
+        return Transient(f"{status} {short(said)}".rstrip(), doubtful=not refused)
     if status == 400 and "crc32c" in said.lower():
-        return Transient(f"the bytes were damaged in transit: {_short(said)}", doubtful=False)
+        return Transient(f"the bytes were damaged in transit: {short(said)}", doubtful=False)
     if status in (401, 403):
         return AccessDenied(_denied(said, bucket, doing))
-    return StoreError(f"{doing}: the service refused it with {status}: {_short(said)}")
+    return StoreError(f"{doing}: the service refused it with {status}: {short(said)}")
 
 
 def _no_bucket(bucket: str) -> str:
@@ -130,21 +110,23 @@ def _of_credentials(failure: GoogleAuthError, bucket: str, doing: str) -> Except
         isinstance(failure, RefreshError) and isinstance(failure.__cause__ or failure.__context__, TransportError)
     )
     if failure.retryable or unreachable:
-        return Transient(f"cannot get an access token ({_short(str(failure))}); {LOG_IN}", doubtful=False)
-    return AccessDenied(f"{doing}: the credentials for gs://{bucket} do not work ({_short(str(failure))}); {LOG_IN}")
+        return Transient(f"cannot get an access token ({short(str(failure))}); {LOG_IN}", doubtful=False)
+    return AccessDenied(f"{doing}: the credentials for gs://{bucket} do not work ({short(str(failure))}); {LOG_IN}")
 
 
 def _denied(said: str, bucket: str, doing: str) -> str:
     found = _PERMISSION.search(said)
     if found is None:
         return (
-            f"{doing}: access was refused: {_short(said)}; check the active account (`gcloud auth list`), the "
+            f"{doing}: access was refused: {short(said)}; check the active account (`gcloud auth list`), the "
             "VM's access scopes (cloud-platform), and the project's billing"
         )
     permission = found.group()
     role = "roles/storage.objectViewer" if permission in _READING else "roles/storage.objectUser"
     if not permission.startswith("storage.objects."):
         role = "roles/storage.legacyBucketReader" if permission == "storage.buckets.get" else "roles/storage.admin"
+    if permission.startswith("storage.managedFolders."):
+        role = "roles/storage.folderAdmin"
     caller = _CALLER.search(said)
     who = caller.group(1) if caller else "the caller"
     member = "MEMBER"
@@ -176,8 +158,3 @@ def _cause(failure: BaseException) -> BaseException:
     if isinstance(inner, urllib3.exceptions.MaxRetryError):
         inner = inner.reason
     return inner if isinstance(inner, BaseException) else failure
-
-
-def _short(text: str) -> str:
-    one_line = " ".join(text.split())
-    return one_line if len(one_line) <= _TEXT_MAX else one_line[: _TEXT_MAX - 1] + "…"

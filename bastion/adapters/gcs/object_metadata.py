@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+from bastion.adapters.bucket_requests.answers import ConditionNotMet, NoSuchObject, Transient
 from bastion.adapters.gcs.client import shared_client
-from bastion.adapters.gcs.errors import FAILURES, ConditionNotMet, NoSuchObject, Transient, explain
+from bastion.adapters.gcs.errors import FAILURES, explain
 from bastion.core.errors import PreconditionFailed, StoreUnavailable
 from bastion.ports import DescribedObject
 

@@ -1,17 +1,16 @@
 """A bucket of Google Cloud Storage behind the `ObjectStore` port.
 
-    get      1 request   media; 1 more if `start` is past the end, or the answer has no Last-Modified
+    get      1 request   media, all or a range; 1 more if `start` is past the end, or the answer has no Last-Modified
     head     1           metadata
     list     1           for each page of 1000 objects, when it is reached
     put      1           multipart upload; beyond 8 MiB a session: 1, and 1 for each 16 MiB
     append   3           upload of a part, compose, deletion of the part; for a new object 1, a put
     delete   1           2 if another generation is in the way
 
-Invariants:
+Invariant:
 
-* Every mutation has `ifGenerationMatch`; there are no blind writes.
-* All tries of one write share a random id in the object's metadata. The result of a write without an answer is found by
-  reading that back, and from the generation that the current writer replaced.
+* Every mutation has `ifGenerationMatch`; there are no blind writes. `certain_writes` finds out the result of one
+  without an answer.
 """
 
 from __future__ import annotations
@@ -19,20 +18,22 @@ from __future__ import annotations
 import contextlib
 import random
 import secrets
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import TypeVar
 
 from google.cloud.storage import Client
 
-from bastion.adapters.gcs.api import BucketApi, Found, Page, Stamp, content_type
+from bastion.adapters.bucket_requests.answers import ConditionNotMet, NoSuchObject, PastTheEnd, Transient
+from bastion.adapters.bucket_requests.certain_writes import CertainWrites, Found
+from bastion.adapters.bucket_requests.content_type import content_type
+from bastion.adapters.bucket_requests.retry import Patience, Retries, TimeLimit
+from bastion.adapters.gcs.api import BucketApi, Page
 from bastion.adapters.gcs.client import shared_client
-from bastion.adapters.gcs.errors import ConditionNotMet, NoSuchObject, PastTheEnd, Transient
 from bastion.adapters.gcs.pacing import WritePacer
-from bastion.adapters.gcs.retry import Patience, Retries, TimeLimit
 from bastion.adapters.system_clock import SystemClock
 from bastion.core import limits
-from bastion.core.bucket.objects import ObjectMeta, can_begin_key, check_key
-from bastion.core.errors import NotFound, PreconditionFailed, StoreError, StoreUnavailable
+from bastion.core.bucket.objects import ObjectMeta, can_begin_key, check_key, check_size, check_start
+from bastion.core.errors import NotFound, StoreError, StoreUnavailable
 from bastion.ports import Clock, StoredObject
 
 T = TypeVar("T")
@@ -69,19 +70,26 @@ class GcsStore:
         clock = clock or SystemClock()
         self._retries = Retries(clock, rng or random.Random(), patience or Patience())
         self._pacer = WritePacer(clock, write_interval_seconds)
+        self._writes = CertainWrites(self._api, self._retries, before=self._wait_for_slot)
 
     def __repr__(self) -> str:
         return f"GcsStore({self._api.name!r})"
 
     def get(self, key: str, *, start: int = 0, max_bytes: int = limits.READ_MAX_BYTES) -> StoredObject:
+        return self._read(key, start, None, max_bytes)
+
+    def get_range(self, key: str, *, start: int, size: int) -> StoredObject:
+        check_size(size)
+        return self._read(key, start, size, size)
+
+    def _read(self, key: str, start: int, size: int | None, max_bytes: int) -> StoredObject:
         check_key(key)
-        if start < 0:
-            raise ValueError(f"start is {start}; it counts from the beginning of the object")
+        check_start(start)
         limit = self._retries.limit()
 
         def read() -> StoredObject:
             try:
-                return self._api.media(key, start, max_bytes, limit)
+                return self._api.media(key, start, size, max_bytes, limit)
             except PastTheEnd:
                 meta = self._api.metadata(key, limit).meta
                 if meta.size > start:
@@ -89,13 +97,13 @@ class GcsStore:
                 return StoredObject(meta=meta, data=b"")
 
         try:
-            return self._answered(read, limit, f"{self._api.shown(key)} could not be read")
+            return self._writes.answered(read, limit, f"{self._api.shown(key)} could not be read")
         except NoSuchObject:
             raise NotFound(f"there is no object {self._api.shown(key)}") from None
 
     def head(self, key: str) -> ObjectMeta | None:
         check_key(key)
-        found = self._look_up(key, self._retries.limit())
+        found = self._writes.look_up(key, self._retries.limit())
         return None if found is None else found.meta
 
     def list(self, prefix: str, *, start_after: str = "", end_before: str = "") -> Iterator[ObjectMeta]:
@@ -110,31 +118,33 @@ class GcsStore:
 
     def put(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
         check_key(key)
-        return self._write(
+        return self._writes.write(
             key,
             generation,
-            lambda stamp, limit: self._api.insert(key, data, stamp=stamp, limit=limit),
+            lambda stamp, limit: Found(meta=self._api.insert(key, data, stamp=stamp, limit=limit)),
             limit=self._retries.limit(sent_bytes=len(data), asks_after=True),
-        )
+        ).meta
 
     def append(self, key: str, data: bytes, *, generation: int) -> ObjectMeta:
         check_key(key)
         if generation == 0:
             return self.put(key, data, generation=0)
         part_key = f"{self._parts_prefix}{secrets.token_hex(16)}"
-        part = self._write(
+        part = self._writes.write(
             part_key,
             0,
-            lambda stamp, limit: self._api.insert(part_key, data, stamp=stamp, limit=limit),
+            lambda stamp, limit: Found(meta=self._api.insert(part_key, data, stamp=stamp, limit=limit)),
             limit=self._retries.limit(sent_bytes=len(data), asks_after=True),
-        )
+        ).meta
         try:
-            return self._write(
+            return self._writes.write(
                 key,
                 generation,
-                lambda stamp, limit: self._api.compose(key, part, content_type(data), stamp=stamp, limit=limit),
+                lambda stamp, limit: Found(
+                    meta=self._api.compose(key, part, content_type(data), stamp=stamp, limit=limit)
+                ),
                 limit=self._retries.limit(asks_after=True),
-            )
+            ).meta
         finally:
             # Once only; a lifecycle rule removes what is left.
             with contextlib.suppress(Transient, StoreError, NoSuchObject, ConditionNotMet):
@@ -143,111 +153,15 @@ class GcsStore:
     def delete(self, key: str, *, generation: int) -> None:
         check_key(key)
         limit = self._retries.limit(asks_after=True)
-        doubtful = False
-        last: Transient | None = None
-
-        def remove() -> None:
-            nonlocal doubtful, last
-            self._wait_for_slot(key, limit, last)
-            try:
-                self._api.delete(key, generation=generation, limit=limit)
-            except Transient as failure:
-                doubtful, last = doubtful or failure.doubtful, failure
-                raise
-
-        problem = f"{self._api.shown(key)} could not be deleted"
-        try:
-            self._retries.call(remove, until=limit.tries_end)
-        except NoSuchObject:
-            pass
-        except ConditionNotMet:
-            # The condition also fails without an object.
-            found = self._look_up(key, limit)
-            if found is not None:
-                raise self._refusal(key, found.meta.generation, generation) from None
-        except Transient as failure:
-            unavailable = StoreUnavailable(f"{problem}: {failure}; try again")
-            if not doubtful:
-                raise unavailable from failure
-            found = self._look_up(key, limit)
-            if found is not None and found.meta.generation == generation:
-                raise unavailable from failure
-            if found is not None:
-                raise self._refusal(key, found.meta.generation, generation) from failure
-
-    def _write(
-        self, key: str, generation: int, send: Callable[[Stamp, TimeLimit], ObjectMeta], *, limit: TimeLimit
-    ) -> ObjectMeta:
-        """Complete a write, or find out its result."""
-        stamp = Stamp(write_id=secrets.token_hex(12), follows=generation)
-        doubtful = False
-        last: Transient | None = None
-
-        def attempt() -> ObjectMeta:
-            nonlocal doubtful, last
-            self._wait_for_slot(key, limit, last)
-            try:
-                return send(stamp, limit)
-            except Transient as failure:
-                doubtful, last = doubtful or failure.doubtful, failure
-                raise
-
-        try:
-            return self._retries.call(attempt, until=limit.tries_end)
-        except ConditionNotMet as refused:
-            if not doubtful:
-                raise self._refusal(key, None, generation) from None
-            return self._outcome(key, stamp, limit, f"the last try was refused ({refused})")
-        except NoSuchObject as missing:
-            # A compose misses the object or its part.
-            cause = f"the object or its new part is missing ({missing})"
-            if doubtful:
-                return self._outcome(key, stamp, limit, cause)
-            found = self._look_up(key, limit)
-            present = 0 if found is None else found.meta.generation
-            if present != generation:
-                raise self._refusal(key, present, generation) from None
-            raise StoreUnavailable(f"{self._api.shown(key)} was not written: {cause}; try again") from None
-        except Transient as failure:
-            if not doubtful:
-                raise StoreUnavailable(f"{self._api.shown(key)} was not written: {failure}; try again") from failure
-            return self._outcome(key, stamp, limit, str(failure))
-
-    def _outcome(self, key: str, stamp: Stamp, limit: TimeLimit, cause: str) -> ObjectMeta:
-        """Find out the result of a write without an answer.
-
-        Raises PreconditionFailed if another write replaced that generation; StoreUnavailable if it has not taken effect
-        so far, or the result is unknown.
-        """
-        shown = self._api.shown(key)
-        found = self._look_up(key, limit)
-        if found is not None and found.stamp is not None:
-            if found.stamp.write_id == stamp.write_id:
-                return found.meta
-            # Only one write can replace a generation. (Several can create an object that is deleted in between.)
-            if stamp.follows and found.stamp.follows == stamp.follows:
-                raise self._refusal(key, found.meta.generation, stamp.follows)
-        present = 0 if found is None else found.meta.generation
-        if present == stamp.follows:
-            raise StoreUnavailable(f"{shown} has not been written so far: {cause}; read it again, then try again")
-        raise StoreUnavailable(
-            f"{shown} has generation {present} now (0: it does not exist), not that of this write; it is unknown "
-            f"whether this write came before: {cause}; read it again"
+        self._writes.delete(
+            key, generation, lambda: self._api.delete(key, generation=generation, limit=limit), limit=limit
         )
-
-    def _look_up(self, key: str, limit: TimeLimit) -> Found | None:
-        try:
-            return self._answered(
-                lambda: self._api.metadata(key, limit), limit, f"{self._api.shown(key)} could not be looked up"
-            )
-        except NoSuchObject:
-            return None
 
     def _pages(self, prefix: str, start_after: str, end_before: str) -> Iterator[Page]:
         token = ""
         while True:
             limit = self._retries.limit()
-            page = self._answered(
+            page = self._writes.answered(
                 lambda token=token, limit=limit: self._api.page(prefix, start_after, end_before, token, limit),  # type: ignore[misc]
                 limit,
                 f"{self._api.shown(prefix)}* could not be listed",
@@ -256,13 +170,6 @@ class GcsStore:
             token = page.next_token
             if not token:
                 return
-
-    def _answered(self, ask: Callable[[], T], limit: TimeLimit, problem: str) -> T:
-        """Ask an idempotent question, with retries."""
-        try:
-            return self._retries.call(ask, until=limit.ends)
-        except Transient as failure:
-            raise StoreUnavailable(f"{problem}: {failure}; try again") from failure
 
     def _wait_for_slot(self, key: str, limit: TimeLimit, last: Transient | None) -> None:
         """Wait until the key may be written; if that is too late, raise with `last` as the reason."""
@@ -273,9 +180,3 @@ class GcsStore:
                 f"too many writes of {self._api.shown(key)} are waiting, because the service takes one a second; "
                 "write it less often"
             )
-
-    def _refusal(self, key: str, present: int | None, expected: int) -> PreconditionFailed:
-        now = "another generation" if present is None else f"generation {present}"
-        return PreconditionFailed(
-            f"{self._api.shown(key)} has {now}, not {expected} (0: it does not exist); read it again"
-        )

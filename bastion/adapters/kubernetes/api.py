@@ -15,7 +15,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from bastion.adapters.kubernetes.api_errors import Conflict, Expired, NoSuchObject
 from bastion.adapters.kubernetes.credentials import open_session
-from bastion.adapters.kubernetes.operations import Operation, operation
+from bastion.adapters.kubernetes.operations import TRIED_AGAIN, Operation, operation
 from bastion.adapters.kubernetes.transport import REQUEST_SECONDS, Transport
 from bastion.core.errors import ProvisionerUnavailable
 from bastion.core.model.clusters import ClusterSettings
@@ -50,15 +50,30 @@ class Watch(Protocol):
 
 
 class KubernetesApi:
-    """Requests to one cluster; thread-safe. Credentials are loaded with the first request."""
+    """Requests to one cluster; thread-safe. Credentials are loaded with the first request.
 
-    def __init__(self, settings: ClusterSettings, *, clock: Clock, request_seconds: float = REQUEST_SECONDS) -> None:
+    `remedy`: what the caller does, or people should do, if the API server does not serve a request now.
+    """
+
+    def __init__(
+        self,
+        settings: ClusterSettings,
+        *,
+        clock: Clock,
+        request_seconds: float = REQUEST_SECONDS,
+        remedy: str = TRIED_AGAIN,
+    ) -> None:
         self.cluster = settings.name
+        self._remedy = remedy
         self._transport = Transport(lambda: open_session(settings), clock=clock, request_seconds=request_seconds)
 
     def close(self) -> None:
         """Close idle connections; watches are closed by their owners."""
         self._transport.close()
+
+    def within(self, seconds: float) -> contextlib.AbstractContextManager[None]:
+        """Limit all requests that this thread sends inside together."""
+        return self._transport.within(seconds)
 
     def get(self, path: str) -> Json | None:
         """Return the object; None if the API server says that it does not exist."""
@@ -103,7 +118,7 @@ class KubernetesApi:
             ProvisionerUnavailable: Unknown; it may exist.
         """
         name = str(body.get("metadata", {}).get("name", ""))
-        doing = operation(self.cluster, "create", path, name=name)
+        doing = operation(self.cluster, "create", path, name=name, remedy=self._remedy)
         return self._transport.send("POST", path, doing, query={"fieldValidation": "Strict"}, body=body)
 
     def delete(self, path: str, *, propagation: Propagation = "Foreground", uid: str | None = None) -> bool:
@@ -166,7 +181,7 @@ class KubernetesApi:
         return self._transport.stream(path, self._operation("watch", path), query=query, read_seconds=read_seconds)
 
     def _operation(self, verb: str, path: str) -> Operation:
-        return operation(self.cluster, verb, path)
+        return operation(self.cluster, verb, path, remedy=self._remedy)
 
     def _pages(
         self, path: str, doing: Operation, reduce: Callable[[Json], T], query: dict[str, str], limit: int

@@ -36,7 +36,8 @@ _QUOTA = "exceeded quota:"
 _ENDING_NAMESPACE = "NamespaceTerminating"
 _INSTALL = {
     "jobset.x-k8s.io": "install JobSet: https://jobset.sigs.k8s.io/docs/installation/",
-    "kueue.x-k8s.io": "install Kueue: https://kueue.sigs.k8s.io/docs/installation/",
+    "kueue.x-k8s.io": "install Kueue: https://kueue.sigs.k8s.io/docs/installation/ (the local bastion's cluster: "
+    "`bastion local up --kubernetes --kueue`), or remove `queue` from the cluster's settings",
 }
 
 
@@ -46,6 +47,10 @@ class NoAnswer(ProvisionerUnavailable):
 
 class NoSuchObject(ProvisionerUnavailable):
     """404: the API server says that the named object does not exist."""
+
+
+class NoSuchType(ProvisionerUnavailable):
+    """404: the API server does not know that type of object."""
 
 
 class Conflict(ProvisionerUnavailable):
@@ -78,7 +83,7 @@ def explain(code: int, body: bytes, operation: Operation, *, retry_after: str = 
     status = parse_status(body)
     pause = _pause(status, retry_after)
     if code == 404 and _no_such_type(status):
-        return ProvisionerUnavailable(_type_is_missing(operation))
+        return NoSuchType(_type_is_missing(operation))
     if status is None:
         return _not_the_api_server(code, body, operation, pause)
     return _of_status(code, status, operation, pause)
@@ -107,18 +112,18 @@ def _of_status(code: int, status: Mapping[str, Any], operation: Operation, pause
     if code == 409:
         if reason == "AlreadyExists" and operation.verb == "create":
             return GangExists(f"{operation}: {said}")
-        return Conflict(f"{operation}: {said}; it is tried again")
+        return Conflict(f"{operation}: {said}; {operation.remedy}")
     if code == 410:
         return Expired(f"{operation}: {said}")
     if code in (429, 408) or code >= 500:
         # An emulator's 501 names what it does not emulate: it never will.
         if code == 501 and operation.writes:
             return ProvisionerRefused(f"{operation}: {said}")
-        text = f"{operation}: the API server answered {code} ({said}); it is tried again"
+        text = f"{operation}: the API server answered {code} ({said}); {operation.remedy}"
         return ProvisionerUnavailable(text) if pause is None else Overloaded(text, retry_after_seconds=pause)
     if code >= 400 and operation.writes:
         return ProvisionerRefused(f"{operation}: the API server refuses it ({code}): {said}")
-    return ProvisionerUnavailable(f"{operation}: the API server answered {code} ({said}); it is tried again")
+    return ProvisionerUnavailable(f"{operation}: the API server answered {code} ({said}); {operation.remedy}")
 
 
 def _forbidden(status: Mapping[str, Any], said: str, operation: Operation) -> ProvisionerError:
@@ -173,7 +178,7 @@ def _not_the_api_server(code: int, body: bytes, operation: Operation, pause: flo
     said = _short(body[:2000].decode("utf-8", "replace"))
     # The API server's last handler, for an unknown group or version.
     if code == 404 and said == "404 page not found":
-        return ProvisionerUnavailable(_type_is_missing(operation))
+        return NoSuchType(_type_is_missing(operation))
     if code == 401:
         return CredentialsRefused(
             f"{operation}: the credentials are not accepted (401: {said}); renew the token or the kubeconfig"

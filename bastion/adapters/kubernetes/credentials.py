@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import shutil
 import threading
 from collections.abc import Iterator, Mapping
@@ -17,6 +18,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from bastion.adapters.kubernetes.plugin_calls import PluginCalls
+from bastion.adapters.loading import LIBRARIES
 from bastion.core.errors import ProvisionerUnavailable
 from bastion.core.model.clusters import ClusterSettings
 
@@ -25,6 +27,10 @@ PLUGIN_SECONDS = 20.0
 _LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 _ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _TOKEN_MAX_BYTES = 64 * 1024
+
+# By kubeconfig. The client keeps certificates in files, by content, which a second thread would find half written
+# (kubernetes: config/kube_config.py, _create_temp_file_with_content).
+_LOADING: dict[str, threading.Lock] = {}
 
 
 class Session:
@@ -45,11 +51,14 @@ class Session:
         self._plugin_calls = _plugin_calls(cluster, plugin) if plugin else None
         self._renewing = threading.Lock()
 
-    def headers(self) -> dict[str, str]:
-        """Return the header with the current token, renewed if it expires; empty with a client certificate."""
+    def headers(self, *, seconds: float = math.inf) -> dict[str, str]:
+        """Return the header with the current token, renewed if it expires; empty with a client certificate.
+
+        `seconds` limits the wait for a plugin.
+        """
         with _explained(self._cluster, "its credentials cannot be renewed"):
             if self._plugin_calls is not None:
-                found = self._plugin_calls.run(self._authorization)
+                found = self._plugin_calls.run(self._authorization, seconds=seconds)
             else:
                 with self._renewing:
                     found = self._authorization()
@@ -78,7 +87,9 @@ def open_session(
         ProvisionerUnavailable: With what is missing, and what to do.
     """
     try:
-        from kubernetes.client import Configuration
+        with LIBRARIES:
+            from kubernetes.client import Configuration
+            from kubernetes.config import incluster_config, kube_config  # noqa: F401 - used below
     except ImportError as error:
         raise ProvisionerUnavailable(
             f"cluster {settings.name}: the Kubernetes client is not installed ({error}); run "
@@ -90,7 +101,8 @@ def open_session(
         if settings.server:
             _from_server(configuration, settings)
         elif settings.kubeconfig:
-            plugin = _from_kubeconfig(configuration, settings)
+            with _LOADING.setdefault(settings.kubeconfig, threading.Lock()):
+                plugin = _from_kubeconfig(configuration, settings)
         else:
             _from_pod(configuration, settings.name, account, environ)
         host = urlsplit(configuration.host).hostname or ""
@@ -146,13 +158,20 @@ def _from_kubeconfig(configuration: Any, settings: ClusterSettings) -> str:
 
     file = Path(settings.kubeconfig).expanduser()
     if not file.is_file():
+        what = "is not a file" if file.exists() else "does not exist"
         raise ProvisionerUnavailable(
-            f"cluster {settings.name}: kubeconfig {file} does not exist; create it (on GKE: `gcloud container clusters "
+            f"cluster {settings.name}: kubeconfig {file} {what}; create it (on GKE: `gcloud container clusters "
             "get-credentials`, on EKS: `aws eks update-kubeconfig`), or correct the settings"
         )
-    merged = kube_config.KubeConfigMerger(str(file)).config
-    known = [context["name"] for context in merged.value.get("contexts") or ()]
-    wanted = settings.context or merged.value.get("current-context") or ""
+    try:
+        merged = kube_config.KubeConfigMerger(str(file)).config
+        known = [context["name"] for context in merged.value.get("contexts") or ()]
+        wanted = settings.context or merged.value.get("current-context") or ""
+    except Exception as error:
+        problem = _short(str(error)) or type(error).__name__
+        raise ProvisionerUnavailable(
+            f"cluster {settings.name}: {file} is not a kubeconfig ({problem}); correct the file, or name another one"
+        ) from error
     if wanted not in known:
         what = f"has no context {wanted!r}" if wanted else "names no current context"
         raise ProvisionerUnavailable(

@@ -11,17 +11,21 @@ from dataclasses import dataclass
 from typing import Final
 
 from bastion.adapters.kubernetes import terms
-from bastion.adapters.kubernetes.seen import SeenPod, Word
+from bastion.adapters.kubernetes.documents import Word
+from bastion.adapters.kubernetes.seen import SeenPod
 from bastion.core.model.gangs import GangFailure
 
 # Fresh nodes may be denied an image for a moment.
 IMAGE_DENIED_SECONDS = 120.0
 IMAGE_ERROR_SECONDS = 600.0
+CONFIG_ERROR_SECONDS = 120.0
 OUT_OF_MEMORY_EXIT = 137
 _NAMED = 3
 
 _PULL_ERRORS = ("ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable")
-_HOPELESS_WAITS = ("InvalidImageName", "CreateContainerConfigError")
+# A node that has just started cannot construct variables until it has read the services (kubelet_pods.go,
+# makeEnvironmentVariables).
+_CONFIG_ERROR = "CreateContainerConfigError"
 _DENIED = re.compile(r"not found|manifest unknown|denied|unauthorized|forbidden|authentication|no such", re.IGNORECASE)
 _EVICTIONS = ("Evicted", "TerminationByKubelet")
 # Of a pod that exceeded a limit of its own, or its request when the disk was full (pkg/kubelet/eviction/helpers.go).
@@ -54,7 +58,7 @@ CLASSES: Final = (
         words="the image cannot run the agent; the message says what it lacks",
     ),
     FailureClass(
-        sign="`InvalidImageName`, `CreateContainerConfigError`",
+        sign=f"`InvalidImageName`; `CreateContainerConfigError` for {CONFIG_ERROR_SECONDS:.0f} s",
         cause="refused",
         words="the image's name or the pod's settings are wrong",
     ),
@@ -109,7 +113,7 @@ def of_job(pods: Iterable[SeenPod], hosts: int) -> GangFailure | None:
 
 def of_wait(waiting: Word, seconds: float) -> GangFailure | None:
     """Return the failure of a container that has waited this long; None while it may still start."""
-    if waiting.reason in _HOPELESS_WAITS:
+    if waiting.reason == "InvalidImageName" or (waiting.reason == _CONFIG_ERROR and seconds >= CONFIG_ERROR_SECONDS):
         return _refused(f"{waiting}; correct --image, or the pod settings in config/daemon.toml")
     if waiting.reason not in _PULL_ERRORS:
         return None
@@ -125,8 +129,9 @@ def of_wait(waiting: Word, seconds: float) -> GangFailure | None:
     return GangFailure(cause="infrastructure", message=f"the image cannot be pulled: {waiting.message}")
 
 
-def is_pull_error(waiting: Word) -> bool:
-    return waiting.reason in _PULL_ERRORS
+def may_pass(waiting: Word) -> bool:
+    """Whether a wait counts as a failure only after some time."""
+    return waiting.reason == _CONFIG_ERROR or waiting.reason in _PULL_ERRORS
 
 
 def lost_words(pod: SeenPod) -> str:

@@ -1,7 +1,8 @@
 """Which nodes a gang's pods need, and how much of them, by provider and capacity model.
 
-Labels and taints: https://cloud.google.com/kubernetes-engine/docs/concepts/tpus and .../spot-vms; memory of machines:
-.../docs/concepts/plan-tpus. The flex-start label was not tried.
+Labels and taints: https://cloud.google.com/kubernetes-engine/docs/concepts/tpus, .../gpus and .../spot-vms;
+https://docs.aws.amazon.com/eks/latest/userguide/managed-node-groups.html; Karpenter's page of its labels. The label of
+flex-start was not tried.
 """
 
 from __future__ import annotations
@@ -9,22 +10,18 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from bastion.adapters.kubernetes import terms
 from bastion.core.errors import ProvisionerRefused
 from bastion.core.model import instance_types
-from bastion.core.model.clusters import ClusterSettings
-from bastion.core.model.gangs import CapacityModel, GangRequest
+from bastion.core.model.clusters import PROVIDER_NAMES, ClusterSettings
+from bastion.core.model.gangs import CapacityModel, GangRequest, Place
+from bastion.core.model.gpu_networks import NO_NETWORK, GpuNetwork, networks
 from bastion.core.model.instance_types import InstanceType
 
 TPU = "google.com/tpu"
+GPU = "nvidia.com/gpu"
+_MACHINE = "node.kubernetes.io/instance-type"
 _SPOT = "cloud.google.com/gke-spot"
-# GiB; a machine that is not here gets no request for memory.
-_MACHINE_MEMORY = {
-    "ct4p-hightpu-4t": 407,
-    "ct5lp-hightpu-4t": 192,
-    "ct5p-hightpu-4t": 448,
-    "ct6e-standard-4t": 720,
-    "tpu7x-standard-4t": 960,
-}
 _REQUESTED_MEMORY = 0.8  # the rest is the node's own
 
 
@@ -37,6 +34,7 @@ class Needs:
     requests: dict[str, str] = field(default_factory=dict)
     limits: dict[str, str] = field(default_factory=dict)
     exclusive_topology: str = ""  # node label; each slice gets a value of its own
+    network: GpuNetwork = NO_NETWORK  # its resources are among the limits already
 
     @property
     def resources(self) -> dict[str, Any]:
@@ -46,25 +44,72 @@ class Needs:
 def needs(request: GangRequest, cluster: ClusterSettings) -> Needs:
     """Raises ProvisionerRefused for a type or a capacity model that the cluster cannot have."""
     instance_type = _instance_type(request, cluster)
-    found = Needs(
+    found = _gpus(instance_type, cluster) if instance_type.kind == "gpu" else _tpus(instance_type)
+    _capacity(found, request, cluster)
+    _settings(found, request)
+    machine = _machine(found, instance_type, cluster)
+    _memory(found, machine, request)
+    if instance_type.kind == "gpu" and request.ref.num_slices > 1:
+        _network(found, machine, request)
+    return found
+
+
+def _tpus(instance_type: InstanceType) -> Needs:
+    chips = str(instance_type.chips_per_host)
+    return Needs(
         node_selector={
             "cloud.google.com/gke-tpu-accelerator": instance_type.gke_accelerator,
             "cloud.google.com/gke-tpu-topology": instance_type.topology,
         },
         tolerations=[{"key": TPU, "operator": "Exists", "effect": "NoSchedule"}],
-    )
-    chips = str(instance_type.chips_per_host)
-    found.requests[TPU] = found.limits[TPU] = chips
-    if instance_type.hosts > 1:
+        requests={TPU: chips},
+        limits={TPU: chips},
         # A node pool is one slice; pods of several slices must not share it.
-        found.exclusive_topology = "cloud.google.com/gke-nodepool"
-    memory = _MACHINE_MEMORY.get(instance_type.gke_machine_type)
-    if memory is not None and cluster.provider == "gke":
-        found.requests["memory"] = f"{int(memory * _REQUESTED_MEMORY)}Gi"
-        found.limits["memory"] = f"{memory}Gi"
-    _capacity(found, request)
-    _settings(found, request)
-    return found
+        exclusive_topology="cloud.google.com/gke-nodepool" if instance_type.hosts > 1 else "",
+    )
+
+
+def _gpus(instance_type: InstanceType, cluster: ClusterSettings) -> Needs:
+    selector = {
+        "gke": {"cloud.google.com/gke-accelerator": instance_type.gke_accelerator},
+        "eks": {_MACHINE: instance_type.eks_instance_type},
+        "generic": {"nvidia.com/gpu.product": instance_type.gpu_product},
+    }
+    gpus = str(instance_type.chips_per_host)
+    return Needs(
+        node_selector=selector[cluster.provider],
+        tolerations=[{"key": GPU, "operator": "Exists", "effect": "NoSchedule"}],
+        requests={GPU: gpus},
+        limits={GPU: gpus},
+    )
+
+
+def _machine(found: Needs, instance_type: InstanceType, cluster: ClusterSettings) -> str:
+    """The machine type of its nodes; empty if unknown. Operators may select another one with as many GPUs."""
+    if cluster.provider == "generic":
+        return ""
+    return found.node_selector.get(_MACHINE) or instance_type.gke_machine_type
+
+
+def _memory(found: Needs, machine: str, request: GangRequest) -> None:
+    machine_type = instance_types.machine_types().get(machine)
+    pod = request.place.pod
+    if machine_type is None or (pod is not None and (pod.memory or pod.memory_limit)):
+        return  # a limit below our request would be refused
+    found.requests["memory"] = f"{int(machine_type.memory_gib * _REQUESTED_MEMORY)}Gi"
+    found.limits["memory"] = f"{machine_type.memory_gib}Gi"
+
+
+def _network(found: Needs, machine: str, request: GangRequest) -> None:
+    """Take what the machine's network needs, unless the operator's settings say otherwise."""
+    pod = request.place.pod
+    network = networks().get(machine)
+    if network is None or (pod is not None and not pod.gpu_network):
+        return
+    found.network = network
+    for name, amount in network.resources.items():
+        # Kubernetes requires equal requests and limits of extended resources and huge pages.
+        found.requests[name] = found.limits[name] = found.limits.get(name, amount)
 
 
 def _instance_type(request: GangRequest, cluster: ClusterSettings) -> InstanceType:
@@ -73,23 +118,45 @@ def _instance_type(request: GangRequest, cluster: ClusterSettings) -> InstanceTy
         raise ProvisionerRefused(
             f"{request.accelerator_type} is not an instance type; `bastion instance-types` has all"
         )
-    if not found.on_kubernetes or cluster.provider == "eks":
-        where = "EKS" if cluster.provider == "eks" else "Kubernetes"
+    if cluster.provider not in found.providers:
         raise ProvisionerRefused(
-            f"{where} has no {found.resource_type}; remove k8s:{cluster.name} from its zones in config/daemon.toml"
+            f"{PROVIDER_NAMES[cluster.provider]} has no {found.name}; remove k8s:{cluster.name} from the zones of "
+            f"{found.resource_type} in config/daemon.toml"
         )
     return found
 
 
-def _capacity(found: Needs, request: GangRequest) -> None:
-    match request.place.model:
+def _capacity(found: Needs, request: GangRequest, cluster: ClusterSettings) -> None:
+    place = request.place
+    if place.queue:
+        # Kueue chooses among the tiers' flavors, and adds their selectors and tolerations.
+        resource_type = instance_types.table()[request.accelerator_type].resource_type
+        own = {"key": terms.TAINT_RESOURCE_TYPE, "operator": "Equal", "value": resource_type, "effect": "NoSchedule"}
+        found.tolerations.append(own)
+        return
+    if cluster.provider == "eks":
+        _eks_capacity(found, place)
+        return
+    match place.model:
         case CapacityModel.SPOT:
             found.node_selector[_SPOT] = "true"
             found.tolerations.append({"key": _SPOT, "operator": "Equal", "value": "true", "effect": "NoSchedule"})
         case CapacityModel.RESERVED:
-            found.node_selector["cloud.google.com/reservation-name"] = request.place.reservation
+            found.node_selector["cloud.google.com/reservation-name"] = place.reservation
         case CapacityModel.FLEX_START:
             found.node_selector["cloud.google.com/gke-flex-start"] = "true"
+        case CapacityModel.ON_DEMAND:
+            pass
+
+
+def _eks_capacity(found: Needs, place: Place) -> None:
+    match place.model:
+        case CapacityModel.SPOT:
+            found.node_selector["eks.amazonaws.com/capacityType"] = "SPOT"
+        case CapacityModel.RESERVED:
+            found.node_selector["karpenter.k8s.aws/capacity-reservation-id"] = place.reservation
+        case CapacityModel.FLEX_START:
+            raise ProvisionerRefused('EKS has no flex-start; give the tier another model, such as "reserved"')
         case CapacityModel.ON_DEMAND:
             pass
 
@@ -103,7 +170,10 @@ def _settings(found: Needs, request: GangRequest) -> None:
         found.requests["cpu"] = pod.cpu
     if pod.memory:
         found.requests["memory"] = pod.memory
-        found.limits.pop("memory", None)
+    if pod.cpu_limit:
+        found.limits["cpu"] = pod.cpu_limit
+    if pod.memory_limit:
+        found.limits["memory"] = pod.memory_limit
     for name, amount in pod.resources.items():
         # Kubernetes requires equal requests and limits of extended resources and huge pages.
         found.requests[name] = found.limits[name] = amount

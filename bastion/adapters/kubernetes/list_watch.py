@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
 from bastion.adapters.kubernetes.api import Listing, Watch
-from bastion.adapters.kubernetes.api_errors import Expired, Overloaded, explain_event
+from bastion.adapters.kubernetes.api_errors import Expired, NoAnswer, NoSuchType, Overloaded, explain_event
 from bastion.adapters.kubernetes.operations import operation
 from bastion.adapters.kubernetes.watched_objects import UnknownEvent, WatchedObjects
 from bastion.core.errors import CredentialsRefused, MissingPermission, ProvisionerError, ProvisionerUnavailable
@@ -43,6 +43,7 @@ class Pace:
     relist: float = 1800.0  # a list at least this often, ± a tenth
     backoff: float = 0.5  # the first pause is random below this; doubled by each failure
     backoff_max: float = 30.0
+    unreachable_max: float = 5.0  # instead, without an answer: three attempts to connect cost little
     short_watch: float = 1.0  # a watch that ends sooner is a failure
 
 
@@ -102,6 +103,7 @@ class ListWatch(Generic[T]):
         self._lock = threading.Lock()
         # Below the lock: what other threads read.
         self._confirmed_at: float | None = None
+        self._absent_at: float | None = None  # when the API server last said that it has no such type
         self._last_error: ProvisionerError | None = None
         self._watch: Watch | None = None
         self._synced = threading.Event()
@@ -143,16 +145,16 @@ class ListWatch(Generic[T]):
         self._tried.wait(seconds)
 
     def confirmed_since(self, instant: float) -> bool:
-        """Whether the API server has shown after that instant of the monotonic clock what it has."""
+        """Whether the API server has shown after that instant of the monotonic clock what it has, if any."""
         with self._lock:
-            return self._confirmed_at is not None and self._confirmed_at > instant
+            return any(at is not None and at > instant for at in (self._confirmed_at, self._absent_at))
 
     def snapshot(self) -> Mapping[str, T]:
         """Return the objects by name: a copy.
 
         Raises:
-            ProvisionerUnavailable: Nothing confirmed it lately; with the last error. `MissingPermission` and
-                `CredentialsRefused` if that was one.
+            ProvisionerUnavailable: Nothing confirmed it lately; with the last error. `MissingPermission`,
+                `CredentialsRefused` and `NoSuchType` if that was one.
         """
         with self._lock:
             confirmed_at, last_error = self._confirmed_at, self._last_error
@@ -164,8 +166,8 @@ class ListWatch(Generic[T]):
         since = "not listed yet" if age is None else f"not confirmed for {age:.0f} s"
         if isinstance(last_error, MissingPermission):
             raise MissingPermission(f"{last_error} ({since})", permission=last_error.permission) from last_error
-        if isinstance(last_error, CredentialsRefused):
-            raise CredentialsRefused(f"{last_error} ({since})") from last_error
+        if isinstance(last_error, (CredentialsRefused, NoSuchType)):
+            raise type(last_error)(f"{last_error} ({since})") from last_error
         if last_error is not None:
             raise ProvisionerUnavailable(f"{last_error} ({since})") from last_error
         raise ProvisionerUnavailable(f"{self._doing}: {since}; wait")
@@ -260,10 +262,15 @@ class ListWatch(Generic[T]):
         if isinstance(failure, ProvisionerError):
             with self._lock:
                 self._last_error = failure
+                if isinstance(failure, NoSuchType):
+                    self._absent_at = self._clock.monotonic()
             self._tried.set()
         if failure is None and lasted:
             return 0.0
-        limit = min(self._pace.backoff_max, self._pace.backoff * 2**self._failures)
+        most = self._pace.backoff_max
+        if isinstance(failure, NoAnswer):
+            most = min(most, self._pace.unreachable_max)
+        limit = min(most, self._pace.backoff * 2**self._failures)
         self._failures = min(self._failures + 1, 30)
         pause = self._chance.uniform(0.0, limit)
         if isinstance(failure, Overloaded):

@@ -6,11 +6,15 @@ from dataclasses import dataclass
 
 # Verbs of RBAC.
 _WRITES = frozenset({"create", "delete", "patch", "update"})
+TRIED_AGAIN = "it is tried again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operation:
-    """One request: `cannot create jobsets/b-x in namespace training of cluster west`."""
+    """One request: `cannot create jobsets/b-x in namespace training of cluster west`.
+
+    `remedy`: what follows if the API server does not serve it now.
+    """
 
     cluster: str  # its name in the settings
     verb: str  # of RBAC
@@ -18,6 +22,7 @@ class Operation:
     resource: str  # plural, with its subresource: pods/log
     namespace: str = ""
     name: str = ""
+    remedy: str = TRIED_AGAIN
 
     @property
     def writes(self) -> bool:
@@ -40,7 +45,7 @@ class Operation:
         return f"cannot {self.verb} {target}{scope} of cluster {self.cluster}"
 
 
-def operation(cluster: str, verb: str, path: str, *, name: str = "") -> Operation:
+def operation(cluster: str, verb: str, path: str, *, name: str = "", remedy: str = TRIED_AGAIN) -> Operation:
     """Read an API path such as `/apis/batch/v1/namespaces/default/jobs/x`; `name`: of an object that is posted.
 
     Raises ValueError for a path without a resource.
@@ -63,4 +68,5 @@ def operation(cluster: str, verb: str, path: str, *, name: str = "") -> Operatio
         resource=f"{resource}/{subresource}" if subresource else resource,
         namespace=namespace,
         name=found or name,
+        remedy=remedy,
     )

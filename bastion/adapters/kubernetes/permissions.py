@@ -21,9 +21,13 @@ IN_NAMESPACE: Final = (
     # Deleted only where someone deleted their JobSet without them.
     Permission(group="batch", resource="jobs", verbs=("delete", "list", "watch")),
     Permission(group="", resource="pods", verbs=("delete", "list", "watch")),
+    # As above: the service that JobSet made for the pods' names.
+    Permission(group="", resource="services", verbs=("delete", "get")),
     # Why a Job cannot create its pods.
     Permission(group="", resource="events", verbs=("list",)),
 )
+# Where gangs are in queues of Kueue: what it says of them.
+WITH_QUEUE: Final = (Permission(group="kueue.x-k8s.io", resource="workloads", verbs=("list", "watch")),)
 # The namespace whose uid identifies the cluster; nothing else outside of the bastion's own namespace.
 IDENTITY: Final = Permission(group="", resource="namespaces", verbs=("get",))
 IDENTITY_NAMESPACE: Final = "kube-system"

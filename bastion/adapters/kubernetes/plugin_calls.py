@@ -6,11 +6,12 @@ The library waits for a plugin forever. A plugin that hangs keeps one thread and
 from __future__ import annotations
 
 import concurrent.futures
+import math
 import threading
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
-from bastion.core.errors import ProvisionerUnavailable
+from bastion.adapters.kubernetes.api_errors import NoAnswer
 
 _T = TypeVar("_T")
 
@@ -31,8 +32,8 @@ class PluginCalls(Generic[_T]):
         self._lock = threading.Lock()
         self._running: concurrent.futures.Future[_T] | None = None
 
-    def run(self, call: Callable[[], _T]) -> _T:
-        """Return what the call returns, or raise what it raises; ProvisionerUnavailable after the limit."""
+    def run(self, call: Callable[[], _T], *, seconds: float = math.inf) -> _T:
+        """Return what the call returns, or raise what it raises; NoAnswer after the limit, or `seconds` if less."""
         with self._lock:
             if self._running is None or self._running.done():
                 self._running = concurrent.futures.Future()
@@ -41,13 +42,13 @@ class PluginCalls(Generic[_T]):
                 ).start()
             running = self._running
         try:
-            return running.result(self._seconds)
+            return running.result(min(self._seconds, seconds))
         except concurrent.futures.TimeoutError:
             if running.done():
                 raise
-            raise ProvisionerUnavailable(
+            raise NoAnswer(
                 f"cluster {self._cluster}: the credential plugin {self._plugin!r} did not answer within "
-                f"{self._seconds:.0f} s; run it by hand as the bastion's user"
+                f"{min(self._seconds, seconds):.0f} s; run it by hand as the bastion's user"
             ) from None
 
 

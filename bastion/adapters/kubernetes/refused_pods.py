@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 
 from bastion.adapters.kubernetes import terms
 from bastion.adapters.kubernetes.api import KubernetesApi
-from bastion.adapters.kubernetes.seen import SeenJob, SeenJobSet, SeenPod, Word
+from bastion.adapters.kubernetes.documents import Word
+from bastion.adapters.kubernetes.seen import SeenJob, SeenJobSet, SeenPod
 from bastion.core.errors import ProvisionerUnavailable
 from bastion.ports import Clock
 
@@ -19,9 +21,17 @@ _FOLLOWERS_WAIT = "vpod.kb.io"
 
 
 class RefusedPods:
-    """Reads the events of gangs that lack pods, rarely; thread-safe."""
+    """Reads the events of gangs that lack pods, rarely; thread-safe. `asking` surrounds each request."""
 
-    def __init__(self, api: KubernetesApi, namespace: str, clock: Clock) -> None:
+    def __init__(
+        self,
+        api: KubernetesApi,
+        namespace: str,
+        clock: Clock,
+        *,
+        asking: Callable[[], AbstractContextManager[None]],
+    ) -> None:
+        self._asking = asking
         self._api = api
         self._namespace = namespace
         self._clock = clock
@@ -33,7 +43,8 @@ class RefusedPods:
         """Return why the gang's pods cannot be created; None if they can, or if it is unknown."""
         if jobset is None:
             return None
-        if not jobs or len(pods) >= jobset.hosts * jobset.num_slices or jobset.deleting:
+        complete = len(pods) >= jobset.hosts * jobset.num_slices
+        if not jobs or complete or jobset.deleting or jobset.suspended:
             with self._lock:
                 self._known.pop(jobset.uid, None)
             return None
@@ -44,7 +55,8 @@ class RefusedPods:
                 return word
             self._known[jobset.uid] = (now + _PERIOD_SECONDS, word)
         try:
-            word = self._read(jobs)
+            with self._asking():
+                word = self._read(jobs)
         except ProvisionerUnavailable:
             return word
         with self._lock:

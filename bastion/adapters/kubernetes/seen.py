@@ -9,29 +9,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
-from bastion.adapters.kubernetes import terms
+from bastion.adapters.kubernetes import documents, terms
+from bastion.adapters.kubernetes.documents import Word
 from bastion.core.bucket import keys
 
-_TEXT_MAX_CHARS = 500
-_NOTHING: Final[Mapping[str, Any]] = {}
 _LABELS_OF_OTHERS = ("jobset.sigs.k8s.io/", "batch.kubernetes.io/", "kueue.x-k8s.io/")
-
-
-@dataclass(frozen=True, slots=True)
-class Word:
-    """A condition's or status's reason and message; both may be empty."""
-
-    reason: str = ""
-    message: str = ""
-
-    def __str__(self) -> str:
-        return ": ".join(filter(None, (self.reason, self.message)))
-
-
-_NO_WORD: Final = Word()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +29,10 @@ class SeenJobSet:
     hosts: int  # of one slice
     created_at: float  # seconds since the epoch, by the API server's clock
     valid_until_seconds: float | None
+    queue: str  # LocalQueue that we asked for; empty: none
+    has_queue_label: bool  # without it Kueue leaves the JobSet alone
     deleting: bool
+    finalizers: Sequence[str]  # but that of a foreground deletion
     suspended: bool
     completed: bool
     failed: Word | None
@@ -55,7 +42,7 @@ class SeenJobSet:
 class SeenJob:
     name: str
     uid: str
-    run: str  # empty if it belongs to another JobSet, such as someone's copy of ours
+    run: str  # empty if it is no part of a JobSet of ours, such as someone's copy
     deleting: bool
     failed: Word | None  # also while its pods still end
     slice_index: int = 0
@@ -82,22 +69,26 @@ class SeenPod:
 
 
 def jobset(item: Mapping[str, Any]) -> SeenJobSet:
-    metadata, spec = _map(item.get("metadata")), _map(item.get("spec"))
-    slices = next(iter(_maps(spec.get("replicatedJobs"))), _NOTHING)
-    job = _map(_map(slices.get("template")).get("spec"))
-    conditions = _conditions(item)
-    annotations, labels = _map(metadata.get("annotations")), _map(metadata.get("labels"))
+    metadata, spec = documents.mapping(item.get("metadata")), documents.mapping(item.get("spec"))
+    slices = next(iter(documents.mappings(spec.get("replicatedJobs"))), documents.NOTHING)
+    template = documents.mapping(slices.get("template"))
+    job, lasting = documents.mapping(template.get("spec")), documents.mapping(template.get("metadata"))
+    conditions = documents.conditions(item)
+    annotations, labels = documents.mapping(metadata.get("annotations")), documents.mapping(metadata.get("labels"))
     return SeenJobSet(
-        name=_text(metadata.get("name")),
-        uid=_text(metadata.get("uid")),
-        run=sys.intern(_text(labels.get(terms.LABEL_RUN))),
-        token=_text(annotations.get(terms.ANNOTATION_TOKEN)),
-        labels={key: _text(value) for key, value in labels.items() if not key.startswith(_LABELS_OF_OTHERS)},
-        num_slices=_count(slices.get("replicas")),
-        hosts=_count(job.get("parallelism")),
-        created_at=_instant(_text(metadata.get("creationTimestamp"))),
-        valid_until_seconds=_seconds(_text(annotations.get(terms.ANNOTATION_VALID_UNTIL))),
+        name=documents.text(metadata.get("name")),
+        uid=documents.text(metadata.get("uid")),
+        run=sys.intern(documents.text(_lasting_labels(item).get(terms.LABEL_RUN))),
+        token=documents.text(annotations.get(terms.ANNOTATION_TOKEN)),
+        labels={key: documents.text(value) for key, value in labels.items() if not key.startswith(_LABELS_OF_OTHERS)},
+        num_slices=documents.count(slices.get("replicas")),
+        hosts=documents.count(job.get("parallelism")),
+        created_at=documents.instant(documents.text(metadata.get("creationTimestamp"))),
+        valid_until_seconds=documents.seconds(documents.text(annotations.get(terms.ANNOTATION_VALID_UNTIL))),
+        queue=sys.intern(documents.text(documents.mapping(lasting.get("annotations")).get(terms.ANNOTATION_QUEUE))),
+        has_queue_label=bool(labels.get(terms.LABEL_QUEUE)),
         deleting=bool(metadata.get("deletionTimestamp")),
+        finalizers=_finalizers(metadata),
         suspended=bool(spec.get("suspend")),
         completed="Completed" in conditions,
         failed=conditions.get("Failed"),
@@ -105,112 +96,98 @@ def jobset(item: Mapping[str, Any]) -> SeenJobSet:
 
 
 def job(item: Mapping[str, Any]) -> SeenJob:
-    metadata, conditions = _map(item.get("metadata")), _conditions(item)
+    metadata, conditions = documents.mapping(item.get("metadata")), documents.conditions(item)
     return SeenJob(
-        name=_text(metadata.get("name")),
-        uid=_text(metadata.get("uid")),
-        run=sys.intern(_run_of_part(_map(metadata.get("labels")))),
+        name=documents.text(metadata.get("name")),
+        uid=documents.text(metadata.get("uid")),
+        run=sys.intern(_run_of_part(metadata)),
         deleting=bool(metadata.get("deletionTimestamp")),
         failed=conditions.get("Failed") or conditions.get("FailureTarget"),
-        slice_index=_number(_text(_map(metadata.get("labels")).get(terms.LABEL_JOB_INDEX))),
-        succeeded=_tally(_map(item.get("status")).get("succeeded")),
+        slice_index=documents.number(
+            documents.text(documents.mapping(metadata.get("labels")).get(terms.LABEL_JOB_INDEX))
+        ),
+        succeeded=documents.tally(documents.mapping(item.get("status")).get("succeeded")),
     )
 
 
 def pod(item: Mapping[str, Any]) -> SeenPod:
-    metadata, status = _map(item.get("metadata")), _map(item.get("status"))
-    labels = _map(metadata.get("labels"))
-    conditions = {_text(each.get("type")): each for each in _maps(status.get("conditions"))}
-    scheduled, disrupted = conditions.get("PodScheduled", _NOTHING), conditions.get("DisruptionTarget", _NOTHING)
+    metadata, status = documents.mapping(item.get("metadata")), documents.mapping(item.get("status"))
+    labels = documents.mapping(metadata.get("labels"))
+    conditions = {documents.text(each.get("type")): each for each in documents.mappings(status.get("conditions"))}
+    scheduled, disrupted = (
+        conditions.get("PodScheduled", documents.NOTHING),
+        conditions.get("DisruptionTarget", documents.NOTHING),
+    )
     waiting, ended = _container(status)
     return SeenPod(
-        name=_text(metadata.get("name")),
-        uid=_text(metadata.get("uid")),
-        run=sys.intern(_run_of_part(labels)),
-        slice_index=_number(_text(labels.get(terms.LABEL_JOB_INDEX))),
-        worker=_number(_text(labels.get(terms.LABEL_COMPLETION_INDEX))),
-        phase=sys.intern(_text(status.get("phase")) or "Pending"),
+        name=documents.text(metadata.get("name")),
+        uid=documents.text(metadata.get("uid")),
+        run=sys.intern(_run_of_part(metadata)),
+        slice_index=documents.number(documents.text(labels.get(terms.LABEL_JOB_INDEX))),
+        worker=documents.number(documents.text(labels.get(terms.LABEL_COMPLETION_INDEX))),
+        phase=sys.intern(documents.text(status.get("phase")) or "Pending"),
         deleting=bool(metadata.get("deletionTimestamp")),
-        node=sys.intern(_text(_map(item.get("spec")).get("nodeName"))),
-        unscheduled=_word(scheduled) if scheduled.get("status") == "False" else None,
-        disrupted=_word(disrupted) if disrupted.get("status") == "True" else None,
-        status=_word(status),
+        node=sys.intern(documents.text(documents.mapping(item.get("spec")).get("nodeName"))),
+        unscheduled=documents.word(scheduled) if scheduled.get("status") == "False" else None,
+        disrupted=documents.word(disrupted) if disrupted.get("status") == "True" else None,
+        status=documents.word(status),
         waiting=waiting,
         ended=ended,
     )
 
 
-def _run_of_part(labels: Mapping[str, Any]) -> str:
-    run = _text(labels.get(terms.LABEL_RUN))
-    return run if labels.get(terms.LABEL_JOBSET, keys.gang(run)) == keys.gang(run) else ""
+def manager(item: Mapping[str, Any]) -> str:
+    """Return the bastion whose JobSet this is; empty for nobody's."""
+    return documents.text(_lasting_labels(item).get(terms.LABEL_BASTION))
+
+
+def _lasting_labels(jobset: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the labels of the JobSet's Jobs, which nobody can edit, unless it is a copy of another; then its own."""
+    slices = documents.mappings(documents.mapping(jobset.get("spec")).get("replicatedJobs"))
+    template = documents.mapping(next(iter(slices), documents.NOTHING).get("template"))
+    labels, name = _labels(template), documents.text(documents.mapping(jobset.get("metadata")).get("name"))
+    return labels if name and name == keys.gang(documents.text(labels.get(terms.LABEL_RUN))) else _labels(jobset)
+
+
+def _run_of_part(metadata: Mapping[str, Any]) -> str:
+    """Return the run that a Job or pod is part of; empty for copies, which have our labels but not their names."""
+    labels = documents.mapping(metadata.get("labels"))
+    run = documents.text(labels.get(terms.LABEL_RUN))
+    gang = keys.gang(run)
+    if labels.get(terms.LABEL_JOBSET, gang) != gang:
+        return ""
+    return run if documents.text(metadata.get("name")).startswith(f"{gang}-{terms.SLICE}-") else ""
+
+
+def _finalizers(metadata: Mapping[str, Any]) -> Sequence[str]:
+    found = metadata.get("finalizers")
+    given = found if isinstance(found, list) else []
+    return tuple(documents.text(each) for each in given if each != "foregroundDeletion")
+
+
+def _labels(item: Mapping[str, Any]) -> Mapping[str, Any]:
+    return documents.mapping(documents.mapping(item.get("metadata")).get("labels"))
 
 
 def _container(status: Mapping[str, Any]) -> tuple[Word | None, tuple[str, int, str] | None]:
     """Return what the pod's container waits for and how it ended; an init container counts while it does not let it."""
     containers = [
-        *(each for each in _maps(status.get("initContainerStatuses")) if not _succeeded(each)),
-        *_maps(status.get("containerStatuses")),
+        *(each for each in documents.mappings(status.get("initContainerStatuses")) if not _succeeded(each)),
+        *documents.mappings(status.get("containerStatuses")),
     ]
     waiting: Word | None = None
     ended: tuple[str, int, str] | None = None
     for each in containers:
-        state = _map(each.get("state"))
-        word = _word(_map(state.get("waiting")))
+        state = documents.mapping(each.get("state"))
+        word = documents.word(documents.mapping(state.get("waiting")))
         if waiting is None and word.reason not in ("", "PodInitializing"):
             waiting = word
-        done = _map(state.get("terminated"))
+        done = documents.mapping(state.get("terminated"))
         if ended is None and done:
-            told, code = _word(done), done.get("exitCode")
+            told, code = documents.word(done), done.get("exitCode")
             ended = (told.reason, code if isinstance(code, int) else 0, told.message)
     return waiting, ended
 
 
 def _succeeded(container: Mapping[str, Any]) -> bool:
-    return _map(_map(container.get("state")).get("terminated")).get("exitCode") == 0
-
-
-def _conditions(item: Mapping[str, Any]) -> dict[str, Word]:
-    """Return the conditions that are true, by type."""
-    given = _maps(_map(item.get("status")).get("conditions"))
-    return {_text(each.get("type")): _word(each) for each in given if each.get("status") == "True"}
-
-
-def _word(document: Mapping[str, Any]) -> Word:
-    reason, message = _text(document.get("reason")), _text(document.get("message"))
-    return Word(sys.intern(reason), message[:_TEXT_MAX_CHARS]) if reason or message else _NO_WORD
-
-
-def _map(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, Mapping) else _NOTHING
-
-
-def _maps(value: object) -> Sequence[Mapping[str, Any]]:
-    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else ()
-
-
-def _text(value: object) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def _count(value: object) -> int:
-    """Return a number of replicas; absent: 1, the API's default."""
-    return value if isinstance(value, int) and value > 0 else 1
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isdecimal() and len(text) < 9 else 0
-
-
-def _tally(value: Any) -> int:
-    return value if isinstance(value, int) and value > 0 else 0
-
-
-def _seconds(text: str) -> float | None:
-    return float(text) if text.isdecimal() and len(text) < 12 else None
-
-
-def _instant(text: str) -> float:
-    try:
-        return datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
-    except (ValueError, OverflowError):
-        return 0.0
+    return documents.mapping(documents.mapping(container.get("state")).get("terminated")).get("exitCode") == 0

@@ -1,20 +1,29 @@
-"""The state of a gang from its JobSet, Jobs and pods, as one ordered table: the first rule that matches decides.
+"""The state of a gang from its JobSet, Jobs, pods and Workload, as an ordered table: the first rule that matches wins.
 
 `docs/reference/kubernetes-states.md` is rendered from `RULES`.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
-from bastion.adapters.kubernetes import failures
-from bastion.adapters.kubernetes.seen import SeenJob, SeenJobSet, SeenPod, Word
+from bastion.adapters.kubernetes import failures, kueue, terms
+from bastion.adapters.kubernetes.documents import Word
+from bastion.adapters.kubernetes.kueue import SeenWorkload
+from bastion.adapters.kubernetes.seen import SeenJob, SeenJobSet, SeenPod
 from bastion.core.bucket import keys
 from bastion.core.model.gangs import GangFailure, GangRef, GangState, GangStatus
 
 _WAITING_MESSAGE_MAX_CHARS = 300
+# What an API server says of a pod that it will never take. Without such a word it failed, as with a webhook that is
+# down, and the Job's controller tries again.
+_DENIED = re.compile(r"\b(denied|is forbidden|is invalid|violates)\b", re.IGNORECASE)
+# The operator mends it, and the gang goes on: a missing account (plugin/pkg/admission/serviceaccount/admission.go), a
+# webhook that does not answer, a namespace that goes.
+_PASSING = re.compile(r"error looking up service account|failed calling webhook|is being terminated", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +32,11 @@ class Parts:
 
     Attributes:
         now: Seconds since the epoch.
-        waited: Seconds since which a pod's container has been seen waiting for its image.
+        waited: Seconds since which a pod's container has been seen waiting for what may pass, such as its image.
         not_created: Why a Job cannot create its pods, if the API server said so.
+        workload: Kueue's, if the gang is in a queue and Kueue has made one.
+        namespace: Of the JobSet.
+        without_kueue: Whether the settings name no queue, and the cluster has no Kueue any more.
     """
 
     jobset: SeenJobSet | None
@@ -33,6 +45,13 @@ class Parts:
     now: float
     waited: Callable[[SeenPod], float]
     not_created: Word | None = None
+    workload: SeenWorkload | None = None
+    namespace: str = "default"
+    without_kueue: bool = False
+
+    @property
+    def queue(self) -> str:
+        return self.jobset.queue if self.jobset is not None else ""
 
     @property
     def hosts(self) -> int:
@@ -69,17 +88,24 @@ def _deleting(parts: Parts) -> Finding | None:
     left = sorted(pod.name + (f" on {pod.node}" if pod.node else "") for pod in parts.pods)
     what = "its JobSet is" if parts.jobset is not None else "what its JobSet left is"
     waits = f"; waiting for the end of {failures.some(left)}" if left else ""
+    if parts.jobset is not None and parts.jobset.finalizers and not rest:
+        waits = f"; waiting for whoever set the finalizer {failures.some(parts.jobset.finalizers)}"
+    if not left and parts.workload is not None:
+        waits = f"; waiting for Kueue to release Workload {parts.workload.name}"
     return Finding(GangState.DELETING, f"{what} being deleted{waits}")
 
 
 def _orphaned(parts: Parts) -> Finding | None:
     if parts.jobset is not None:
         return None
-    return _failed("infrastructure", "its JobSet was deleted, not by the scheduler, which removes what is left of it")
+    return _failed(
+        "infrastructure",
+        f"its JobSet was deleted or lost its label {terms.LABEL_BASTION}, not by the scheduler, which removes the rest",
+    )
 
 
 def _suspended(parts: Parts) -> Finding | None:
-    if parts.jobset is None or not parts.jobset.suspended:
+    if parts.jobset is None or not parts.jobset.suspended or parts.queue:
         return None
     return _failed(
         "refused",
@@ -88,17 +114,52 @@ def _suspended(parts: Parts) -> Finding | None:
     )
 
 
+def _evicted(parts: Parts) -> Finding | None:
+    told = kueue.eviction(parts.workload) if parts.workload is not None else None
+    return Finding(GangState.LOST, told.message, told) if told is not None else None
+
+
+def _never_started(parts: Parts) -> Finding | None:
+    if parts.jobset is None or not parts.jobset.suspended or parts.workload is None:
+        return None
+    told = kueue.never_started(parts.workload)
+    return Finding(GangState.FAILED, told.message, told) if told is not None else None
+
+
+def _queue_is_gone(parts: Parts) -> Finding | None:
+    if parts.jobset is None or not parts.queue or not parts.jobset.suspended or not parts.without_kueue:
+        return None
+    return _failed(
+        "infrastructure",
+        f"it waited in queue {parts.queue} of Kueue, which the cluster and its settings have no more; the scheduler "
+        "decides on the next attempt",
+    )
+
+
+def _left_its_queue(parts: Parts) -> Finding | None:
+    if parts.jobset is None or not parts.queue or not parts.jobset.suspended or parts.jobset.has_queue_label:
+        return None
+    return _failed(
+        "infrastructure",
+        f"someone removed the label {terms.LABEL_QUEUE}={parts.queue} from its JobSet, and Kueue leaves a JobSet "
+        "without it alone; the next attempt is queued again",
+    )
+
+
+def _not_admitted(parts: Parts) -> Finding | None:
+    jobset = parts.jobset
+    if jobset is None or not jobset.queue or not jobset.suspended:
+        return None
+    told = kueue.waits(parts.workload, age=parts.now - jobset.created_at, namespace=parts.namespace)
+    # Kueue resumes the JobSet after it has admitted the Workload, and ends it before it suspends the JobSet.
+    told = told or Word("Admitted", "Kueue has admitted it, and is about to start it")
+    return Finding(GangState.WAITING, told.message, waiting=told.reason)
+
+
 def _ended(parts: Parts) -> Finding | None:
     """A pod, a Job or the JobSet failed, or a pod is being taken away."""
-    # A pod that was disrupted may end with code 0: its host has reported, but not why it was ended.
-    lost = [
-        pod
-        for pod in parts.pods
-        if pod.phase == "Failed" or pod.deleting or (pod.phase == "Succeeded" and pod.disrupted is not None)
-    ]
-    failed = next((job.failed for job in parts.jobs if job.failed is not None), None)
-    if parts.jobset is not None:
-        failed = failed or parts.jobset.failed
+    lost = _lost(parts.pods)
+    failed = _failure(parts.jobset, parts.jobs)
     if not lost and failed is None:
         gone = _ended_and_gone(parts)
         return Finding(GangState.LOST, gone) if gone else None
@@ -108,7 +169,41 @@ def _ended(parts: Parts) -> Finding | None:
     # Peers of a lost pod are deleted with it: what failed, or was disrupted, explains more than what is deleted.
     lost.sort(key=lambda pod: (pod.disrupted is None, pod.phase != "Failed", pod.slice_index, pod.worker))
     message = failures.lost_words(lost[0]) if lost else str(failed)
+    if failed is None and lost[0].deleting and lost[0].disrupted is None and _lacks_its_workload(parts):
+        stopped = (
+            f"Kueue stopped it, because it has no admitted Workload (deleted, replaced, or resumed by hand): {message}"
+        )
+        return Finding(GangState.LOST, stopped, GangFailure(cause="infrastructure", message=stopped))
     return Finding(GangState.LOST, message)
+
+
+def _lacks_its_workload(parts: Parts) -> bool:
+    """Whether Kueue stops a gang without an eviction (kueue: pkg/controller/jobframework/reconciler.go, steps 1 and 1.1
+    of ReconcileGenericJob: the Workload is deleted, or there is none that admits the pods).
+    """
+    known = bool(parts.queue) and not parts.without_kueue
+    return known and not kueue.admits(parts.workload)
+
+
+def _lost(pods: Sequence[SeenPod]) -> list[SeenPod]:
+    # A pod that was disrupted may end with code 0: its host has reported, but not why it was ended.
+    return [
+        pod
+        for pod in pods
+        if pod.phase == "Failed" or pod.deleting or (pod.phase == "Succeeded" and pod.disrupted is not None)
+    ]
+
+
+def _failure(jobset: SeenJobSet | None, jobs: Sequence[SeenJob]) -> Word | None:
+    failed = next((job.failed for job in jobs if job.failed is not None), None)
+    return failed or (jobset.failed if jobset is not None else None)
+
+
+def is_ending(jobset: SeenJobSet, jobs: Sequence[SeenJob], pods: Sequence[SeenPod]) -> bool:
+    """Whether pods of a gang end other than by reporting, or are about to: its JobSet is suspended."""
+    return not jobset.deleting and bool(
+        _lost(pods) or _failure(jobset, jobs) is not None or (jobset.suspended and pods)
+    )
 
 
 def _ended_and_gone(parts: Parts) -> str:
@@ -136,9 +231,12 @@ def _cannot_start(parts: Parts) -> Finding | None:
 def _not_created(parts: Parts) -> Finding | None:
     if parts.not_created is None or len(parts.pods) >= parts.expected_pods:
         return None
-    if "exceeded quota" in parts.not_created.message:
-        return _waits(parts, "PodQuotaExceeded", parts.not_created.message)
-    return _failed("refused", f"its pods cannot be created: {parts.not_created.message}")
+    said = parts.not_created.message
+    if "exceeded quota" in said:
+        return _waits(parts, "PodQuotaExceeded", said)
+    if _DENIED.search(said) and not _PASSING.search(said):
+        return _failed("refused", f"its pods cannot be created: {said}")
+    return _waits(parts, "PodsNotCreated", said)
 
 
 def _unplaced(parts: Parts) -> Finding | None:
@@ -178,10 +276,36 @@ def _completed(_parts: Parts) -> Finding:
 RULES: Final = (
     Rule("the JobSet is being deleted, or only Jobs and pods are left, and go", "DELETING", _deleting),
     Rule("only Jobs and pods are left, and stay", "FAILED, infrastructure", _orphaned),
-    Rule("the JobSet is suspended", "FAILED, refused", _suspended),
+    Rule("the JobSet is suspended, and asked for no queue of Kueue", "FAILED, refused", _suspended),
+    Rule(
+        "in a queue: Kueue evicted or deactivated the Workload after it was admitted",
+        "LOST, evicted; if it was deactivated: infrastructure",
+        _evicted,
+    ),
+    Rule("in a queue: Kueue finished the Workload without starting it", "FAILED, infrastructure", _never_started),
     Rule("a pod, a Job or the JobSet failed, or a pod is deleted or disrupted", "LOST or FAILED, by class", _ended),
+    Rule(
+        "in a queue: the JobSet is suspended, and neither settings nor cluster have Kueue any more",
+        "FAILED, infrastructure",
+        _queue_is_gone,
+    ),
+    Rule(
+        "in a queue: the JobSet is suspended, and someone removed its label `kueue.x-k8s.io/queue-name`",
+        "FAILED, infrastructure",
+        _left_its_queue,
+    ),
+    Rule(
+        "in a queue: the JobSet is suspended: there is no Workload yet, it was deactivated before it was admitted, its "
+        "quota is not reserved, its admission checks are not ready, or Kueue is about to start it",
+        "WAITING, with Kueue's reason and message",
+        _not_admitted,
+    ),
     Rule("a container waits for good", "FAILED, by class", _cannot_start),
-    Rule("a Job cannot create its pods", "WAITING (`PodQuotaExceeded`), or FAILED, refused", _not_created),
+    Rule(
+        "a Job cannot create its pods",
+        "WAITING: `PodQuotaExceeded`, or `PodsNotCreated` for what may pass; FAILED, refused, if they are denied",
+        _not_created,
+    ),
     Rule(
         "a pod is not placed or not created yet",
         "WAITING, with the scheduler's reason; FAILED, capacity, once the request is no longer valid",
@@ -211,6 +335,7 @@ def gang_status(name: str, zone: str, parts: Parts) -> GangStatus:
         message=found.message,
         nodes=_slices(ref, parts, found.state),
         labels=jobset.labels if jobset is not None else {},
+        kueue=kueue.status(parts.queue, parts.workload) if parts.queue else None,
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 JOBSET_API = "jobset.x-k8s.io/v1alpha2"
+KUEUE_API = "kueue.x-k8s.io/v1beta2"
 
 # On JobSet, Jobs and pods; the adapter lists and deletes only objects with the first (ADR 7).
 LABEL_BASTION = "bastion-managed"
@@ -10,6 +11,18 @@ LABEL_RUN = "bastion-run"
 # On the JobSet.
 ANNOTATION_TOKEN = "bastion-token"
 ANNOTATION_VALID_UNTIL = "bastion-valid-until-seconds"  # after its creation, while it waits for capacity
+# On its Jobs' template, which nobody can edit: the LocalQueue that we asked for. Kueue's label on the JobSet does not
+# tell: its webhook may add a default queue, and people may change it.
+ANNOTATION_QUEUE = "bastion-queue"
+# Kueue's, on the JobSet (kueue: pkg/controller/constants/constants.go).
+LABEL_QUEUE = "kueue.x-k8s.io/queue-name"
+LABEL_PRIORITY_CLASS = "kueue.x-k8s.io/priority-class"
+# On the Workload: the uid of what it was made for.
+LABEL_JOB_UID = "kueue.x-k8s.io/job-uid"
+
+# Pods in queues of Kueue tolerate it, with their resource type as its value. Flavors that their nodes' labels do not
+# tell apart have it; nodes do not.
+TAINT_RESOURCE_TYPE = "bastion-resource-type"
 
 # The only replicated job of a JobSet, and the only container of its pods.
 SLICE = "slice"
@@ -27,8 +40,8 @@ NOT_BROUGHT = "the agent cannot be brought"
 
 
 def collection(kind: str, namespace: str) -> str:
-    """Return the API path of a namespace's jobsets, jobs, pods or events."""
-    groups = {"jobsets": f"/apis/{JOBSET_API}", "jobs": "/apis/batch/v1"}
+    """Return the API path of a namespace's jobsets, jobs, pods, events or workloads."""
+    groups = {"jobsets": f"/apis/{JOBSET_API}", "jobs": "/apis/batch/v1", "workloads": f"/apis/{KUEUE_API}"}
     return f"{groups.get(kind, '/api/v1')}/namespaces/{namespace}/{kind}"
 
 

@@ -7,7 +7,9 @@ was answered 401 after the credentials were loaded again.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import math
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -53,6 +55,18 @@ class Transport:
         self._loaded_at = 0.0
         self._stale = False
         self._failed: ProvisionerUnavailable | None = None
+        self._own = _Own()
+
+    @contextlib.contextmanager
+    def within(self, seconds: float) -> Iterator[None]:
+        """Limit all requests that this thread sends inside together."""
+        before = self._own.seconds, self._own.deadline
+        self._own.seconds = min(before[0], seconds)
+        self._own.deadline = min(before[1], self._clock.monotonic() + seconds)
+        try:
+            yield
+        finally:
+            self._own.seconds, self._own.deadline = before
 
     def close(self) -> None:
         with self._lock:
@@ -72,7 +86,7 @@ class Transport:
     ) -> dict[str, Any]:
         """Send a request and return the object of a successful answer; raises the port's errors."""
         data = None if body is None else json.dumps(body).encode()
-        deadline = self._clock.monotonic() + self._request_seconds
+        deadline = self._deadline(operation)
         response = self._open(method, path, operation, query, data, content_type, deadline)
         whole = self._whole(response, operation, deadline)
         try:
@@ -85,7 +99,7 @@ class Transport:
 
     def stream(self, path: str, operation: Operation, *, query: Mapping[str, str], read_seconds: float) -> LineStream:
         """Open a stream of lines; silence of `read_seconds` ends it with ProvisionerUnavailable."""
-        deadline = self._clock.monotonic() + self._request_seconds
+        deadline = self._deadline(operation)
         response = self._open("GET", path, operation, query, None, "", deadline)
         _limit(response, read_seconds)
         return LineStream(response, operation)
@@ -107,8 +121,8 @@ class Transport:
         )
         reads_left = 2 if method == "GET" else 1
         while True:
-            session = self._current()
-            headers = own | session.headers()
+            session = self._current(operation)
+            headers = own | session.headers(seconds=self._own.deadline - self._clock.monotonic())
             reads_left -= 1
             try:
                 response: urllib3.BaseHTTPResponse = session.pool.request(
@@ -160,12 +174,18 @@ class Transport:
             response.close()
             raise
 
-    def _current(self) -> Session:
-        with self._lock:
+    def _current(self, operation: Operation) -> Session:
+        # Another thread may be waiting for a plugin that loads them.
+        left = self._own.deadline - self._clock.monotonic()
+        if not self._lock.acquire(timeout=min(max(0.0, left), threading.TIMEOUT_MAX)):
+            raise NoAnswer(f"{operation}: its credentials are still being loaded; it is sent later")
+        try:
             if self._session is None or (self._stale and self._may_reload()):
                 self._load()
             assert self._session is not None
             return self._session
+        finally:
+            self._lock.release()
 
     def _reloaded(self, refused: Session) -> bool:
         """Load the credentials again unless that was just done; False if a request would carry the same."""
@@ -201,8 +221,24 @@ class Transport:
             self._stale = True
         return NoAnswer(_words(error, operation, session.server if session else "", self._late(operation)))
 
+    def _deadline(self, operation: Operation) -> float:
+        now = self._clock.monotonic()
+        if now >= self._own.deadline:
+            raise ProvisionerUnavailable(
+                f"{operation}: not sent, since the requests before it took {self._own.seconds:.0f} s; it is sent later"
+            )
+        return min(now + self._request_seconds, self._own.deadline)
+
     def _late(self, operation: Operation) -> str:
-        return f"{operation}: the API server did not answer within {self._request_seconds:.0f} s; it is tried again"
+        seconds = min(self._request_seconds, self._own.seconds)
+        return f"{operation}: the API server did not answer within {seconds:.0f} s; {operation.remedy}"
+
+
+class _Own(threading.local):
+    """A thread's limit for several requests together: its length, and its end."""
+
+    seconds = math.inf
+    deadline = math.inf
 
 
 class LineStream:
@@ -282,4 +318,4 @@ def _words(error: Exception, operation: Operation, server: str, late: str) -> st
             f"{operation}: the API server's certificate{where} cannot be verified ({reason}); give the cluster's CA in "
             "ca_file or the kubeconfig, and check the address"
         )
-    return f"{operation}: the API server{where} cannot be reached ({reason}); it is tried again"
+    return f"{operation}: the API server{where} cannot be reached ({reason}); {operation.remedy}"

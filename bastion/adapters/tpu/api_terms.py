@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from collections.abc import Mapping
 from enum import Enum
 
 from google.cloud import tpu_v2
@@ -16,6 +17,9 @@ from bastion.core.model.gangs import GangState
 
 _LABEL = re.compile(r"[a-z0-9][a-z0-9_-]{0,62}")
 _LABEL_MAX_CHARS = 63
+# Keys with `goog` at their beginning are Google's.
+_USER_KEY = re.compile(r"(?!goog)[a-z][a-z0-9_-]{0,62}")
+_USER_VALUE = re.compile(r"[a-z0-9_-]{0,63}")
 
 # A limit of calls per minute, not of chips.
 _RATE_LIMIT = re.compile(r"quota metric|per (minute|second|day)", re.IGNORECASE)
@@ -168,6 +172,14 @@ def refused_quota(message: str) -> bool:
 def is_rate_limit(message: str) -> bool:
     """Whether RESOURCE_EXHAUSTED is about calls, not chips."""
     return _RATE_LIMIT.search(message) is not None
+
+
+def user_labels(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the user's labels that Google Cloud takes, unchanged; the others stay in the job's spec only.
+
+    Rules: https://cloud.google.com/compute/docs/labeling-resources#requirements
+    """
+    return {key: value for key, value in labels.items() if _USER_KEY.fullmatch(key) and _USER_VALUE.fullmatch(value)}
 
 
 def label_value(text: str) -> str:

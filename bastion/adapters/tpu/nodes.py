@@ -13,7 +13,7 @@ from typing import Any
 
 from google.cloud import tpu_v2
 
-from bastion.adapters.tpu.api_terms import label_value, slice_state, status_message
+from bastion.adapters.tpu.api_terms import label_value, slice_state, status_message, user_labels
 from bastion.adapters.tpu.client import PAGE_SIZE, CloudTpuSettings, Missing, read, translated
 from bastion.core.errors import ProvisionerRefused
 from bastion.core.model.gangs import GangRef, GangRequest, GangState
@@ -39,7 +39,11 @@ def node_message(settings: CloudTpuSettings, request: GangRequest) -> tpu_v2.Nod
     node = tpu_v2.Node(
         accelerator_type=request.accelerator_type,
         runtime_version=place.runtime_version,
-        labels={LABEL_BASTION: label_value(settings.bastion), LABEL_RUN: label_value(request.run)},
+        labels={
+            **user_labels(request.user_labels),
+            LABEL_BASTION: label_value(settings.bastion),
+            LABEL_RUN: label_value(request.run),
+        },
         metadata=metadata,
         network_config=tpu_v2.NetworkConfig(
             network=place.network,

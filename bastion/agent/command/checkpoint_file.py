@@ -1,4 +1,4 @@
-"""The file that a command touches after each save: the time of the last save, and when to report it.
+"""The file that a command touches after each save: the time of the last save.
 
 Invariants:
 * Whatever the command does with the file, a look finds a checkpoint or none.
@@ -11,26 +11,20 @@ from __future__ import annotations
 import os
 import stat
 from pathlib import Path
-from random import Random
 
-from bastion.agent.backoff import jittered
-from bastion.core import limits
 from bastion.ports import Clock
 
 
 class CheckpointFile:
     """The checkpoint file of one command, created at its start, `began_at` (seconds since the epoch)."""
 
-    def __init__(self, path: Path, *, clock: Clock, rng: Random) -> None:
+    def __init__(self, path: Path, *, clock: Clock) -> None:
         self._path = path
         self._clock = clock
-        self._rng = rng
         self.began_at = clock.now()
         self._began = clock.monotonic()
         self._touched_ns: int | None = None
         self._saved_at: float | None = None
-        self._reported: float | None = None
-        self._quiet_until = self._began
 
     def latest(self) -> float | None:
         """Look at the file; return the time of the last checkpoint in seconds since the epoch, or None."""
@@ -46,12 +40,3 @@ class CheckpointFile:
             age = max(0.0, self._clock.now() - found.st_mtime)
             self._saved_at = self.began_at + max(0.0, elapsed - age)
         return self._saved_at
-
-    def to_report(self) -> float | None:
-        """Look at the file; return a checkpoint to report now. None: no new one, or the last report is too recent."""
-        saved_at, now = self.latest(), self._clock.monotonic()
-        if saved_at == self._reported or now < self._quiet_until:
-            return None
-        self._reported = saved_at
-        self._quiet_until = now + jittered(limits.CHECKPOINT_REPORT_SECONDS, self._rng)
-        return saved_at

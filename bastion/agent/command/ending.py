@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 
+from bastion.agent.command.progress import Progress
 from bastion.agent.stop_reasons import Stop
 from bastion.core.bucket import host_errors
 from bastion.core.bucket.protocol import HostPhase
@@ -16,6 +17,7 @@ class Ending:
     Attributes:
         phase: A final one, or WAITING if the next try has been ordered.
         started_at: The command's start; None if it did not start.
+        gone: Whether all processes of the command have ended.
     """
 
     phase: HostPhase
@@ -24,11 +26,19 @@ class Ending:
     exit_code: int | None = None
     error: str = ""
     message: str = ""
-    checkpointed_at: float | None = None
+    progress: Progress = field(default_factory=Progress)
+    gone: bool = True
 
     @property
     def may_be_followed(self) -> bool:
         return may_be_followed(self.phase, self.error)
+
+    def with_remark(self, remark: str) -> Ending:
+        """Return the ending with something else that users should know; `remark` has no full stop."""
+        if not self.message:
+            return replace(self, message=f"{remark}.")
+        joint = "" if self.message.endswith(".") else ";"
+        return replace(self, message=f"{self.message}{joint} {remark}.")
 
 
 def may_be_followed(phase: HostPhase, error: str) -> bool:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import logging
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
 from bastion.agent import disk_stop
+from bastion.agent.command import stacks
 from bastion.agent.command.ending import Ending, ProcessEnd
 from bastion.agent.command.process import Command
 from bastion.agent.host_parts import HostParts
 from bastion.agent.logs.host_log import HostLog
+from bastion.agent.logs.lines import LogRecord
+from bastion.agent.logs.pump import LogPump
 from bastion.agent.stop_reasons import Stop
 from bastion.core import limits
 from bastion.core.bucket.protocol import HostPhase
@@ -45,6 +48,12 @@ class Execution:
         self._try = try_number
         self._on_stop = on_stop
         self._epoch = self._clock.now() - self._clock.monotonic()
+        self._pump: LogPump | None = None
+
+    @property
+    def output_bytes(self) -> int:
+        """What the present command line has written so far."""
+        return 0 if self._pump is None else self._pump.read_bytes
 
     def now(self) -> float:
         """The time for reports. A clock that is set does not change it, so that runtimes are right."""
@@ -63,12 +72,16 @@ class Execution:
         on_start: Callable[[], None] = lambda: None,
         on_poll: Callable[[], None] = lambda: None,
         on_end: Callable[[int | None, float], None] = lambda _code, _at: None,
+        tap: Callable[[LogRecord], None] | None = None,
+        program: Sequence[str] = (),
     ) -> ProcessEnd:
         """Run a command line until it ends or must be ended; log all of its output. Raises OSError or ValueError.
 
         Args:
             on_poll: Called at each poll while it runs and need not stop.
             on_end: Called when it has ended by itself, with its exit code and the time.
+            tap: Called with each record of its output, from another thread.
+            program: Runs as the agent in the place of the line; see `Command.start`.
         """
         command = Command.start(
             line,
@@ -77,11 +90,13 @@ class Execution:
             marker=self._parts.marker,
             on_exit=self._parts.wakeup.set,
             child_processes=self._parts.child_processes,
+            user=self._parts.command_user,
+            program=program,
         )
         on_start()
-        pump = self._log.pump(command.pipes)
+        pump = self._pump = self._log.pump(command.pipes, tap=tap)
         self._parts.sidecar.watch(command.members)
-        stop = self._watch(command, on_poll)
+        stop = self._watch(command, variables, on_poll)
         self._parts.sidecar.watch(None)
         ended_at = self.now()
         if stop is None:
@@ -140,14 +155,14 @@ class Execution:
             stop = self._parts.reasons.of_try(self._try) or disk_stop.over_limit(self._parts)
             if stop is not None:
                 return stop
-            self._parts.wakeup.wait(self._parts.identity.arguments.poll_seconds)
+            self._parts.wakeup.wait(self._parts.reasons.next_look(self._parts.identity.arguments.poll_seconds))
         return None
 
     def log_proxy_notes(self) -> None:
         for line in self._parts.sidecar.take_notes():
             self._log.note(line)
 
-    def _watch(self, command: Command, on_poll: Callable[[], None]) -> Stop | None:
+    def _watch(self, command: Command, variables: Mapping[str, str], on_poll: Callable[[], None]) -> Stop | None:
         """Wait for the command's end; return why it was stopped, None if it ended by itself."""
         stop: Stop | None = None
         while True:
@@ -155,6 +170,9 @@ class Execution:
                 return None
             self.log_proxy_notes()
             reason = self._parts.reasons.of_try(self._try) or self._without_proxy() or disk_stop.over_limit(self._parts)
+            if stop is None and reason is not None and reason.stuck:
+                self._show_stacks(command, variables)
+                reason = self._parts.reasons.of_try(self._try) or reason  # its time begins now
             if stop is None and reason is not None:
                 stop = reason
                 self._ask_to_stop(stop)
@@ -163,11 +181,28 @@ class Execution:
                 stop = replace(stop, deadline=reason.deadline)
             if stop is None:
                 on_poll()
-                self._parts.wakeup.wait(self._parts.identity.arguments.poll_seconds)
+                self._parts.wakeup.wait(self._parts.reasons.next_look(self._parts.identity.arguments.poll_seconds))
                 continue
             if not command.ask_to_end() or self._clock.monotonic() >= stop.deadline:
                 return stop
             self._parts.wakeup.wait(_POLL_SECONDS)
+
+    def _show_stacks(self, command: Command, variables: Mapping[str, str]) -> None:
+        def pause(seconds: float) -> bool:
+            self._parts.wakeup.wait(seconds)
+            reason = self._parts.reasons.of_try(self._try)
+            return reason is not None and reason.stuck
+
+        parts = stacks.StackParts(
+            variables=variables,
+            child_processes=self._parts.child_processes,
+            clock=self._clock,
+            note=self._log.note,
+            output_bytes=lambda: self.output_bytes,
+            pause=pause,
+            user=self._parts.command_user,
+        )
+        stacks.show(command.members(), parts)
 
     def _ask_to_stop(self, stop: Stop) -> None:
         # Before the signal, so that a signal handler finds the reason.

@@ -2,25 +2,27 @@
 
 Invariants:
 * The command's members are: its process group, every process that inherited its marker (also after `setsid` and double
-  forks), and, if this process is a subreaper, adopted processes without the marker. The agent's own child processes are
-  not members.
+  forks), if this process is a subreaper, adopted processes without the marker, and, if the command has a user of its
+  own, all processes of that. The agent's own child processes are not members.
 * The shell's process id is not freed before the group is ended, so a signal to the group cannot hit another process.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from bastion import processes
+from bastion import job_user, processes
 from bastion.agent.child_processes import ChildProcesses
 from bastion.agent.environment import COMMAND_MARKER
+from bastion.job_user import JobUser
 from bastion.processes import ProcessId
 
 # A process alive this long after SIGKILL hangs in the kernel; nobody can end it.
@@ -30,9 +32,13 @@ _LOOK_SECONDS = 0.05
 _EXIT_CODE_SECONDS = 5.0
 
 
-def end_orphans(marker: str, *, grace_seconds: float) -> bool:
+def end_orphans(marker: str, user: JobUser | None, *, grace_seconds: float) -> bool:
     """End the processes of an earlier agent's command; return whether all have ended."""
-    return processes.end_marked(COMMAND_MARKER, marker, grace_seconds=grace_seconds)
+    if user is None:
+        return processes.end_marked(COMMAND_MARKER, marker, grace_seconds=grace_seconds)
+    gone = processes.end_marked(COMMAND_MARKER, marker, grace_seconds=grace_seconds, also=user.processes)
+    user.kill_all()
+    return gone or not user.processes()
 
 
 class Command:
@@ -42,6 +48,7 @@ class Command:
         marker: str,
         on_exit: Callable[[], None],
         child_processes: ChildProcesses | None = None,
+        user: JobUser | None = None,
     ) -> None:
         assert process.stdout is not None
         assert process.stderr is not None
@@ -49,6 +56,7 @@ class Command:
         self._marker = marker
         self._on_exit = on_exit
         self._child_processes = child_processes or ChildProcesses()
+        self._user = user
         self._asked = False
         self._adopts = processes.is_subreaper()
         # The pump owns and closes copies; Popen's own files are closed here, unread.
@@ -68,12 +76,17 @@ class Command:
         marker: str,
         on_exit: Callable[[], None],
         child_processes: ChildProcesses | None = None,
+        user: JobUser | None = None,
+        program: Sequence[str] = (),
     ) -> Command:
         """Start `bash -c line` in its own session.
 
         Args:
+            program: Runs as this process's user instead, with its rights; what it starts as `user` is part of the
+                command.
             on_exit: Called from another thread once `exit_code` is set.
             child_processes: Children of this process that are not part of the command.
+            user: Whom it runs as; None: this process's user.
 
         Raises:
             OSError, ValueError: No bash, line too long, or a NUL in a variable.
@@ -82,16 +95,20 @@ class Command:
         bash = shutil.which("bash")
         if bash is None:
             raise FileNotFoundError("bash is not installed on this host")
-        process = subprocess.Popen(
-            [bash, "-c", line],
-            cwd=folder,
-            env=dict(variables),
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-        return Command(process, marker, on_exit, child_processes)
+        runs_as = None if program else user
+        # The folder is entered with the user's rights: it may be a link by now.
+        with job_user.files_of(runs_as), job_user.rights_for_children() if program else contextlib.nullcontext():
+            process = subprocess.Popen(
+                [*program] or [bash, "-c", line],
+                cwd=folder,
+                env=dict(variables),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+                **job_user.popen_arguments(runs_as),
+            )
+        return Command(process, marker, on_exit, child_processes, user)
 
     def members(self) -> list[ProcessId]:
         marked = processes.marked(COMMAND_MARKER, self._marker)
@@ -101,6 +118,8 @@ class Command:
             # This process starts only commands and registered children, so any other adopted process was the command's.
             roots.add(os.getpid())
         found = {*marked, *group, *processes.descendants(roots)}
+        if self._user is not None:
+            found.update(self._user.processes())
         apart = self._child_processes.pids()
         return sorted((member for member in found if member.pid not in apart), key=lambda member: member.pid)
 
@@ -121,8 +140,12 @@ class Command:
         deadline = time.monotonic() + grace_seconds
         while time.monotonic() < deadline:
             if not self.ask_to_end():
-                return True
+                if self._user is None:
+                    return True
+                break
             time.sleep(_LOOK_SECONDS)
+        if self._user is not None:
+            self._user.kill_all()  # also those that fork so fast that no list has them
         deadline = time.monotonic() + _KILL_SECONDS
         while alive := self.members():
             if time.monotonic() >= deadline:

@@ -131,9 +131,20 @@ class HostLog:
         for uploader in self._uploaders:
             uploader.start()
 
-    def pump(self, pipes: Mapping[str, int]) -> LogPump:
-        """Start reading the pipes "stdout" and "stderr"; the pump closes them. One pump at a time."""
-        pump = LogPump(pipes, cutter=self._cutter, put=self._put, clock=self._clock, on_done=self._on_change)
+    def pump(self, pipes: Mapping[str, int], *, tap: Callable[[LogRecord], None] | None = None) -> LogPump:
+        """Start reading the pipes "stdout" and "stderr"; the pump closes them. One pump at a time.
+
+        `tap`: called with each record, from the pump's thread.
+        """
+
+        def put(records: Iterable[LogRecord]) -> None:
+            kept = list(records)
+            self._put(kept)
+            if tap is not None:
+                for record in kept:
+                    tap(record)
+
+        pump = LogPump(pipes, cutter=self._cutter, put=put, clock=self._clock, on_done=self._on_change)
         pump.start()
         self._pump = pump
         return pump

@@ -69,6 +69,7 @@ class LogPump:
         self._lock = threading.Lock()
         self._notes: list[str] = []
         self._takes_notes = True
+        self.read_bytes = 0
         self._wakeup = Wakeup()
         self._thread = threading.Thread(target=self._work, name="log-pump", daemon=True)
         self.done = False
@@ -140,6 +141,7 @@ class LogPump:
                     self._put(self._cutter.close(key.data, at=at))
                     continue
                 got += len(data)
+                self.read_bytes += len(data)
                 self._put(self._cutter.feed(key.data, data, at=at, monotonic=self._clock.monotonic()))
             self._put(self._cutter.flush_idle(at=self._clock.now(), monotonic=self._clock.monotonic()))
             with self._lock:

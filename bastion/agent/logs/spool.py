@@ -128,7 +128,8 @@ class LogSpool:
 
     def open(self) -> float:
         """Find what an earlier agent left; return the time of its last record, or 0."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        for folder in (self._folder.parent, self._folder):  # a job's command may pass the folder above them
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         names = sorted(path.name for path in self._folder.iterdir())
         losses = self._losses(names)
         numbers = [int(stem) for name in names if name.endswith(".chunk") and (stem := name[:-6]).isdigit()]

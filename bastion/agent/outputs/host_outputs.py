@@ -13,6 +13,8 @@ from bastion.core import limits
 from bastion.core.bucket import keys, outputs, protocol
 from bastion.core.bucket.protocol import Order
 from bastion.core.errors import InvalidDocument, NotFound
+from bastion.core.plurals import count
+from bastion.ports import ObjectStore
 
 # After its command's grace a stopped host stores outputs for this time, then sends its last report
 # (`limits.STOP_REPORT_SLACK_SECONDS`).
@@ -43,15 +45,26 @@ def order_of(parts: HostParts) -> Order | None:
         return None
 
 
+def place_of(parts: HostParts, order: Order, host: int) -> tuple[ObjectStore, str]:
+    """The store of a host's outputs, and their folder in it. Raises StoreError, Refused."""
+    folder = outputs.of_run(parts.identity.arguments.run, parts.identity.arguments.job, host)
+    if not order.output_to:
+        return parts.store, folder
+    store, key = parts.open_bucket(order.output_to, create=True)
+    return store, f"{key}/{folder}" if key else folder
+
+
 def download(parts: HostParts, order: Order, into: Path) -> OutputDownload:
     owner = 0 if order.output_sync == "worker0" else parts.identity.host
+    store, folder = place_of(parts, order, owner)
     return OutputDownload(
-        parts.store,
-        outputs.of_run(parts.identity.arguments.run, parts.identity.arguments.job, owner),
+        store,
+        folder,
         into,
         run=parts.identity.arguments.run,
         backoff=_backoff(parts),
         on_done=parts.wakeup.set,
+        files=parts.state.files,
     )
 
 
@@ -66,17 +79,20 @@ def create(folder: Path) -> None:
         ) from error
 
 
-def begin(parts: HostParts, folder: Path) -> OutputSync:
-    """Create the folder, and start storing what appears in it. Raises FolderBlocked, OSError."""
-    create(folder)
+def begin(parts: HostParts, order: Order, folder: Path) -> OutputSync:
+    """Create the folder, and start storing what appears in it. Raises FolderBlocked, OSError, StoreError."""
+    with parts.state.files():
+        create(folder)
+    store, stored = place_of(parts, order, parts.identity.host)
     arguments = parts.identity.arguments
     local = arguments.poll_seconds <= _LOCAL_POLL_SECONDS
     sync = OutputSync(
-        OutputStore(parts.store, outputs.of_run(arguments.run, arguments.job, parts.identity.host)),
+        OutputStore(store, stored),
         folder,
         run=arguments.run,
         backoff=_backoff(parts),
         on_done=parts.wakeup.set,
+        files=parts.state.files,
         period_seconds=jittered(_LOCAL_PERIOD_SECONDS if local else limits.OUTPUT_PERIOD_SECONDS, parts.rng),
     )
     sync.start()
@@ -89,7 +105,7 @@ def describe(restored: Restored) -> list[str]:
     manifest = restored.manifest
     if manifest is not None:
         lines.append(
-            f"restored outputs of {manifest.run}: {len(manifest.files)} files, {manifest.size} bytes "
+            f"restored outputs of {manifest.run}: {count(len(manifest.files), 'file')}, {manifest.size} bytes "
             f"(sync {manifest.seq})"
         )
     return lines

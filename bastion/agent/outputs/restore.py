@@ -13,8 +13,10 @@ import os
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TypeAlias
 
 from bastion.agent.backoff import Backoff
 from bastion.agent.download import Cancelled, Download
@@ -26,6 +28,9 @@ from bastion.core.errors import InvalidDocument, NotFound
 from bastion.ports import ObjectStore
 
 _log = logging.getLogger(__name__)
+
+
+Files: TypeAlias = Callable[[], AbstractContextManager[None]]
 
 
 class _NotWhole(Exception):
@@ -41,47 +46,58 @@ class Restored:
 
 
 def restore(
-    store: ObjectStore, folder: str, into: Path, *, run: str, is_cancelled: Callable[[], bool] = lambda: False
+    store: ObjectStore,
+    folder: str,
+    into: Path,
+    *,
+    run: str,
+    is_cancelled: Callable[[], bool] = lambda: False,
+    files: Files = nullcontext,
 ) -> Restored:
     """Restore the newest complete outputs of earlier runs into a folder, over existing files.
 
     Args:
         folder: A `keys.outputs`.
         run: The current run, which does not count.
+        files: Gives a thread the rights to write the folder.
     """
     result = Restored()
     prefix = folder + outputs.MANIFEST_PREFIX
     names = [meta.key.removeprefix(folder) for meta in store.list(prefix)]
     for name in sorted((name for name in names if outputs.seq_of_manifest(name) is not None), reverse=True):
-        staging = into.with_name(into.name + ".new")
+        staging = into.with_name(f".{into.name}.bastion-restore")  # no name of an input or of the code
         try:
             manifest = outputs.read(store.get(folder + name, max_bytes=limits.OUTPUT_MANIFEST_MAX_BYTES).data)
             if manifest.run == run:
                 continue
-            shutil.rmtree(staging, ignore_errors=True)
-            _fetch(store, folder, manifest, staging, is_cancelled)
-            _move(manifest, staging, into)
+            with files():
+                shutil.rmtree(staging, ignore_errors=True)
+            _fetch(store, folder, manifest, staging, is_cancelled, files)
+            with files():
+                _move(manifest, staging, into)
         except (InvalidDocument, NotFound, _NotWhole, ValueError) as error:  # ValueError: a key that no store can hold
             _log.warning("skipping %s%s: %s", folder, name, error)
             result.passed_over.append(f"{name}: {error}")
             continue
         finally:
-            shutil.rmtree(staging, ignore_errors=True)
+            with files():
+                shutil.rmtree(staging, ignore_errors=True)
         result.manifest = manifest
         break
     return result
 
 
 def _fetch(
-    store: ObjectStore, folder: str, manifest: Manifest, staging: Path, is_cancelled: Callable[[], bool]
+    store: ObjectStore, folder: str, manifest: Manifest, staging: Path, is_cancelled: Callable[[], bool], files: Files
 ) -> None:
-    staging.mkdir(parents=True)
-    for path in sorted(manifest.folders):
-        (staging / path).mkdir()
+    with files():
+        staging.mkdir(parents=True)
+        for path in sorted(manifest.folders):
+            (staging / path).mkdir()
     pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="output-file")
     try:
         waiting = [
-            pool.submit(_fetch_file, store, folder, file, staging / path, is_cancelled)
+            pool.submit(_fetch_file, store, folder, file, staging / path, is_cancelled, files)
             for path, file in manifest.files.items()
         ]
         for future in waiting:
@@ -91,9 +107,11 @@ def _fetch(
 
 
 def _fetch_file(
-    store: ObjectStore, folder: str, file: StoredFile, target: Path, is_cancelled: Callable[[], bool]
+    store: ObjectStore, folder: str, file: StoredFile, target: Path, is_cancelled: Callable[[], bool], files: Files
 ) -> None:
-    with target.open("xb") as out:
+    with files():
+        opened = target.open("xb")
+    with opened as out:
         for part in file.parts:
             if is_cancelled():
                 raise Cancelled
@@ -101,8 +119,9 @@ def _fetch_file(
             if len(data) != part.size or hashlib.sha256(data).hexdigest() != part.sha256:
                 raise _NotWhole(f"{part.object} is damaged")
             out.write(data)
-    target.chmod(file.mode)
-    os.utime(target, ns=(file.mtime_ns, file.mtime_ns))
+    with files():
+        target.chmod(file.mode)
+        os.utime(target, ns=(file.mtime_ns, file.mtime_ns))
 
 
 def _move(manifest: Manifest, staging: Path, into: Path) -> None:
@@ -131,7 +150,15 @@ class OutputDownload(Download):
     """Runs `restore` with retries. Its problem is an OSError."""
 
     def __init__(
-        self, store: ObjectStore, folder: str, into: Path, *, run: str, backoff: Backoff, on_done: Callable[[], None]
+        self,
+        store: ObjectStore,
+        folder: str,
+        into: Path,
+        *,
+        run: str,
+        backoff: Backoff,
+        on_done: Callable[[], None],
+        files: Files = nullcontext,
     ) -> None:
         # A command must not start from scratch if outputs exist.
         failure = OSError("the outputs of earlier attempts could not be restored")
@@ -140,9 +167,17 @@ class OutputDownload(Download):
         self._folder = folder
         self._into = into
         self._run = run
+        self._files = files
         self.restored = Restored()
 
     def _download(self) -> None:
         self.restored = self._retry(
-            lambda: restore(self._store, self._folder, self._into, run=self._run, is_cancelled=self._cancelled.is_set)
+            lambda: restore(
+                self._store,
+                self._folder,
+                self._into,
+                run=self._run,
+                is_cancelled=self._cancelled.is_set,
+                files=self._files,
+            )
         )

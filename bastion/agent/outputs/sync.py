@@ -3,6 +3,7 @@
 Invariants:
 * A file is stored as it was while it did not change. A file that keeps changing is in the manifest with its earlier
   content, or not at all. All other files of a manifest existed at one moment.
+* An event file of TensorBoard, which only grows, is stored as long as it was at the look.
 * Nothing here blocks the command's writes, or its end.
 """
 
@@ -14,12 +15,14 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from bastion.agent.backoff import Backoff
 from bastion.agent.outputs.store import OutputStore
 from bastion.agent.outputs.tree import Fingerprint, OutputTree, look
 from bastion.core import limits
+from bastion.core.bucket import outputs
 from bastion.core.bucket.outputs import Manifest, Part, StoredFile
 from bastion.core.errors import Refused, StoreError
 
@@ -36,6 +39,13 @@ _NUDGE_SHARE = 0.15
 
 
 class _Abandoned(Exception): ...
+
+
+def _as_it_was(path: str, now: Fingerprint | None, seen: Fingerprint) -> bool:
+    """Whether what was seen of a file is still its content, or its beginning if it only grows."""
+    if now is None or not outputs.is_event_file(path):
+        return now == seen
+    return (now.device, now.inode) == (seen.device, seen.inode) and now.size >= seen.size
 
 
 class OutputSync:
@@ -55,16 +65,18 @@ class OutputSync:
         run: str,
         backoff: Backoff,
         on_done: Callable[[], None],
+        files: Callable[[], AbstractContextManager[None]] = nullcontext,
         period_seconds: float = limits.OUTPUT_PERIOD_SECONDS,
         settle_seconds: float = SETTLE_SECONDS,
         part_bytes: int = limits.OUTPUT_PART_BYTES,
     ) -> None:
-        """`on_done`: called from the thread when it ends."""
+        """`on_done`: called from the thread when it ends. `files`: gives a thread the rights to read the folder."""
         self._store = store
         self._folder = folder
         self._run = run
         self._backoff = backoff
         self._on_done = on_done
+        self._files = files
         self._period_seconds = period_seconds
         self._settle_seconds = settle_seconds
         self._part_bytes = part_bytes
@@ -121,16 +133,16 @@ class OutputSync:
         for number in range(_ROUNDS):
             if number:
                 time.sleep(self._settle_seconds)
-            seq, tree, looked_at = self._store.next_seq(), look(self._folder), time.time_ns()
+            seq, tree, looked_at = self._store.next_seq(), self._look(), time.time_ns()
             unread = self._store_files(seq, tree, known)
             moving = {
                 path
                 for path, seen in tree.files.items()
                 if (seen not in known and path not in unread)
-                or 0 <= looked_at - seen.ctime_ns < self._settle_seconds * 1e9
+                or (not outputs.is_event_file(path) and 0 <= looked_at - seen.ctime_ns < self._settle_seconds * 1e9)
             }
-            after = look(self._folder)
-            moving |= {path for path, seen in tree.files.items() if after.files.get(path) != seen}
+            after = self._look()
+            moving |= {path for path, seen in tree.files.items() if not _as_it_was(path, after.files.get(path), seen)}
             if not moving and tree.same_names(after):
                 break
         self._parts = known
@@ -144,6 +156,10 @@ class OutputSync:
         if before is not None:
             files |= {path: before.files[path] for path in left_out if path in before.files}
         return seq, tree, files
+
+    def _look(self) -> OutputTree:
+        with self._files():
+            return look(self._folder)
 
     def _store_files(self, seq: int, tree: OutputTree, known: dict[Fingerprint, tuple[Part, ...]]) -> dict[str, str]:
         """Store changed files, and add the parts of stable ones to `known`; return what cannot be read, and why."""
@@ -174,7 +190,8 @@ class OutputSync:
         count = max(1, -(-seen.size // self._part_bytes))
         parts = []
         try:
-            descriptor = os.open(self._folder / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            with self._files():
+                descriptor = os.open(self._folder / path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except FileNotFoundError:
             return None
         try:
@@ -182,7 +199,7 @@ class OutputSync:
                 self._check_wanted()
                 wanted = min(self._part_bytes, seen.size - number * self._part_bytes)
                 data = _read(descriptor, wanted)
-                if len(data) != wanted or Fingerprint.of(os.fstat(descriptor)) != seen:
+                if len(data) != wanted or not _as_it_was(path, Fingerprint.of(os.fstat(descriptor)), seen):
                     return None
                 parts.append(self._store.put(data, seq, path, number, count))
         finally:
@@ -202,6 +219,11 @@ class OutputSync:
             except _Abandoned:
                 break
             except (StoreError, OSError, Refused, ValueError) as error:  # ValueError: no manifest fits
+                if final and isinstance(error, PermissionError):
+                    # The command closed its folder to itself, or put a link to another's there.
+                    self.left_out = {self._folder.name: error.strerror or str(error)}
+                    self.done = True
+                    break
                 self.storage_error = str(error)
                 delay = self._backoff.next()
                 _log.warning("outputs could not be stored; retrying in %.1f s: %s", delay, error)

@@ -54,7 +54,7 @@ class OutputTree:
 def look(folder: Path) -> OutputTree:
     """List the folder; a missing one is empty. Raises Refused if it has too many files."""
     tree = OutputTree()
-    for path, entry in _entries(folder):
+    for path, entry in _entries(folder, tree.left_out):
         try:
             _check(path)
             _add(tree, path, entry)
@@ -68,7 +68,8 @@ def look(folder: Path) -> OutputTree:
     return tree
 
 
-def _entries(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
+def _entries(folder: Path, closed: dict[str, str]) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    """Yield all below a folder. `closed`: gets the folders below it that cannot be read. Raises PermissionError."""
     waiting = [""]
     while waiting:
         path = waiting.pop()
@@ -76,6 +77,11 @@ def _entries(folder: Path) -> Iterator[tuple[str, os.DirEntry[str]]]:
             entries = list(os.scandir(folder / path))
         except (FileNotFoundError, NotADirectoryError):
             continue  # it vanished or changed its type meanwhile
+        except PermissionError as error:
+            if not path:
+                raise
+            closed[path] = error.strerror or str(error)
+            continue
         for entry in entries:
             name = f"{path}/{entry.name}" if path else entry.name
             yield name, entry

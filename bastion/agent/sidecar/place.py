@@ -115,8 +115,13 @@ def client_variables(
     return ClientVariables(ours=ours, others=others, gone=gone, notes=tuple(notes))
 
 
-def proxy_variables(place: ProxyPlace, base: Mapping[str, str], order: Order, *, marker: str) -> dict[str, str]:
-    """The environment of the proxy: the agent's own without its internals, and the job's proxy settings."""
+def proxy_variables(
+    place: ProxyPlace, base: Mapping[str, str], order: Order, *, marker: str, user: int | None = None
+) -> dict[str, str]:
+    """The environment of the proxy: the agent's own without its internals, and the job's proxy settings.
+
+    `user`: the id of the command's user, if that is not the agent's; the proxy admits it.
+    """
     variables = dict(base)
     # On a machine with its own storage endpoint, the proxy forwards to that.
     endpoint = variables.pop(clients.EMULATOR, "")
@@ -125,6 +130,9 @@ def proxy_variables(place: ProxyPlace, base: Mapping[str, str], order: Order, *,
     variables |= {
         name: value for name, value in order.env.items() if name.startswith(contract.PREFIX) or name == contract.DEBUG
     }
+    users = variables.get(contract.USERS, "").strip()
+    if user is not None and users != "any":
+        variables[contract.USERS] = f"{users},{user}" if users else str(user)
     return variables | {
         contract.MAPPING: order.proxy,
         contract.LISTEN: place.listen,

@@ -125,11 +125,13 @@ class Sidecar:
         self.problem: SidecarProblem | None = None
         self.done = False
 
-    def start(self, order: Order) -> None:
-        """Start, once; the first order counts for the whole attempt."""
+    def start(self, order: Order, *, user: int | None = None) -> None:
+        """Start, once; the first order counts for the whole attempt. `user`: the command's, if not the agent's."""
         if self._thread is not None:
             return
-        self._variables = proxy_variables(self.place, own_variables(self._environ), order, marker=self._marker)
+        self._variables = proxy_variables(
+            self.place, own_variables(self._environ), order, marker=self._marker, user=user
+        )
         self._watch = BypassWatch(
             upstream=self._variables.get(UPSTREAM, ""), period_seconds=self._times.bypass, notify=self._note
         )
@@ -183,8 +185,10 @@ class Sidecar:
         log: HostLog | None = None
         try:
             self.end_orphan()
-            for folder in (self.place.certificates, self.place.state):
-                folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            # The certificates are for the command, which may run as another user; the keys are not.
+            for folder, mode in ((self.place.certificates, 0o755), (self.place.state, 0o700)):
+                folder.mkdir(mode=mode, parents=True, exist_ok=True)
+                folder.chmod(mode)
             log = self._open_log(self._wakeup.set)
             log.open()
             log.start()

@@ -66,6 +66,8 @@ def _cluster(cluster: ClusterSettings) -> str:
         f"pods as {cluster.service_account or 'the default service account'}, "
         + (f"agent from image {cluster.agent_image}" if cluster.agent_image else "agent from the bucket")
         + (f", Google identity by {cluster.workload_identity_provider}" if cluster.workload_identity_provider else "")
+        + (f", Secrets {', '.join(cluster.job_secrets)} for jobs" if cluster.job_secrets else "")
+        + (f", Kueue decides in queue {cluster.queue}" if cluster.queue else "")
     )
 
 
@@ -90,7 +92,8 @@ def _value(value: object) -> str:
             equal = f"={value.value}" if value.operator == "Equal" else ""
             return f"{value.key}{equal}" + (f":{value.effect}" if value.effect else "")
         case Volume():
-            source = f"claim {value.claim}" if value.claim else f"bucket {value.bucket}"
+            kinds = ("claim", "bucket", "secret", "host_path")
+            source = next(f"{kind.replace('_', ' ')} {getattr(value, kind)}" for kind in kinds if getattr(value, kind))
             return f"{value.path} ({source}{', read-only' if value.read_only else ''})"
         case _:
             return str(value)

@@ -22,8 +22,10 @@ from bastion.cli.connect import problem_of_endpoint
 from bastion.cli.output import plain
 from bastion.cli.target import resolve
 from bastion.cli.user_config import bastion_home
+from bastion.core.model.bastion_host_jobs import SETTING, HostJobsMode
 from bastion.wiring.daemon import SLICES, build_daemon
-from bastion.wiring.local import LocalHome, stop_emulator, stop_kubernetes, stop_storage
+from bastion.wiring.local_emulators import stop_emulator, stop_kubernetes, stop_storage
+from bastion.wiring.local_home import LocalHome
 from bastion.wiring.roots import parse_root
 
 # Time for the present tick to end after a signal; with an unresponsive bucket it would take minutes. Exiting earlier is
@@ -57,6 +59,14 @@ def _define(values: flags.FlagValues) -> None:
     )
     flags.DEFINE_float(
         "idle_exit_seconds", 0.0, "Exit after this time without jobs; 0: never.", 0.0, flag_values=values
+    )
+    flags.DEFINE_enum(
+        SETTING,
+        None,
+        [mode.value for mode in HostJobsMode],
+        "Whether jobs without a slice and cleanup commands run on this machine, and as whom, while config/daemon.toml "
+        "does not say it (default: own-user if this daemon can run them as users of their own, else off).",
+        flag_values=values,
     )
     flags.DEFINE_bool(
         "stop_emulator_when_idle",
@@ -123,6 +133,7 @@ def _run(call: Invocation) -> int:
         quota_root=call.flags.quota_root,
         tick_seconds=call.flags.tick_seconds,
         idle_exit_seconds=call.flags.idle_exit_seconds,
+        bastion_host_jobs=call.flags.bastion_host_jobs,
         notify=_Repeats(_notify, time.monotonic),
     )
     _notify(f"daemon of {target.root.url}, process {os.getpid()}")
@@ -142,7 +153,8 @@ RUN = Command(
         "Polls the bucket for jobs, applies the quota file, provisions slices and publishes the status. Several "
         "daemons may run for one ROOT: the one with the lease acts, and another takes over when it dies.\n\n"
         "Emulated slices come from the Cloud TPU emulator in $BASTION_HOME, which starts when needed. A gs:// ROOT is "
-        "in the cloud, or at $STORAGE_EMULATOR_HOST.\n\n"
+        "in the cloud, or at $STORAGE_EMULATOR_HOST. An s3:// ROOT requires the extra s3; its slices come from "
+        "clusters (--slices=cloud).\n\n"
         "With --slices=cloud the operator settings config/daemon.toml name the project, the zones and the network of "
         "slices; `bastion daemon check-config` checks them. Without valid settings no slice is created; running jobs "
         "continue."

@@ -7,22 +7,24 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from bastion.cli.admin import cluster_settings
+from bastion.cli.admin import cluster_settings, s3_root_check, settings_warnings
 from bastion.cli.command import Command, Invocation
 from bastion.cli.output import emit_json, plain, say, table
 from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.errors import EXIT_REFUSED, NotFound, Refused, StoreError
 from bastion.core.model import daemon_settings
+from bastion.core.model.bastion_host_jobs import HostJobsMode
 from bastion.core.model.daemon_settings import SettingsError
-from bastion.core.model.provisioning import Provisioning, ResourceTypeSettings, tiers_without_settings
+from bastion.core.model.provisioning import Provisioning, ResourceTypeSettings
 from bastion.ports import ObjectStore
+from bastion.wiring.roots import Root
 from quota import Policy, QuotaFileError, load
 
 
 def _run(call: Invocation) -> int:
     named = any(call.flags[flag].value is not None for flag in ("root", "bastion", "bucket"))
-    store = _store(call) if named or not call.operands else None
+    store, root = _open(call) if named or not call.operands else (None, None)
     path = call.operands[0] if call.operands else keys.DAEMON_SETTINGS
     data = _read_file(path) if call.operands else _read_object(store)
     try:
@@ -35,9 +37,8 @@ def _run(call: Invocation) -> int:
             emit_json({"valid": False, "problems": problems})
         return EXIT_REFUSED
     warnings = [
-        *settings.warnings,
-        *cluster_settings.warnings(settings),
-        *_against_quota(settings, _quota(store)),
+        *settings_warnings.warnings(settings, _quota(store)),
+        *(s3_root_check.warnings(settings, root) if root is not None and root.scheme == "s3" else ()),
     ]
     if call.json:
         emit_json(_document(settings, warnings))
@@ -49,10 +50,11 @@ def _run(call: Invocation) -> int:
     return 0
 
 
-def _store(call: Invocation) -> ObjectStore:
+def _open(call: Invocation) -> tuple[ObjectStore, Root]:
     from bastion.cli.connect import open_client
 
-    return open_client(call)[0].store
+    client, target = open_client(call)
+    return client.store, target.root
 
 
 def _read_file(path: str) -> bytes:
@@ -87,17 +89,6 @@ def _quota(store: ObjectStore | None) -> Policy | None:
         return None
 
 
-def _against_quota(settings: Provisioning, policy: Policy | None) -> Iterator[str]:
-    if policy is None:
-        return
-    tiers = tiers_without_settings(settings, policy)
-    if tiers:
-        yield tiers
-    for resource_type in policy.resource_types:
-        if resource_type not in settings.resource_types:
-            yield f"the quota file has {resource_type}, but the operator settings name no zones for it; its jobs wait"
-
-
 def _lines(settings: Provisioning) -> Iterator[str]:
     where = f", from {settings.endpoint}" if settings.endpoint else ""
     if settings.project:
@@ -124,6 +115,7 @@ def _lines(settings: Provisioning) -> Iterator[str]:
             for resource_type, each in tier.zones.items()
         )
         yield f"tier {number}: {tier.model.value}" + f" {reservations}".rstrip() + (f" in {zones}" if zones else "")
+    yield f"bastion_host_jobs: {_host_jobs(settings)}"
     budgets = settings.budgets
     yield f"grace: {budgets.eviction_grace_seconds:g} s, {budgets.failure_grace_seconds:g} s after a failure"
     power_off = f"after {budgets.power_off_seconds / 3600:g} h" if budgets.power_off_seconds else "never"
@@ -132,6 +124,18 @@ def _lines(settings: Provisioning) -> Iterator[str]:
         f"budgets: {lost}, {budgets.zone_wait_seconds:g} s of waiting in a place, {budgets.provision_seconds:g} s "
         f"until hosts are up; abandoned nodes power off {power_off}"
     )
+
+
+def _host_jobs(settings: Provisioning) -> str:
+    match settings.bastion_host_jobs:
+        case HostJobsMode.OWN_USER:
+            return "each job without a slice and each cleanup command runs as a Unix user of its own, or not at all"
+        case HostJobsMode.AS_DAEMON:
+            return "jobs without a slice and cleanup commands run as the daemon's user, with all of its rights"
+        case HostJobsMode.OFF:
+            return "jobs without a slice and cleanup commands are refused"
+        case None:
+            return "not set; own-user if the daemon can become other users, else off"
 
 
 def _nodes(made: ResourceTypeSettings) -> tuple[str, str, str, str]:
@@ -173,6 +177,7 @@ def _document(settings: Provisioning, warnings: list[str]) -> dict[str, Any]:
             }
             for tier in settings.tiers
         ],
+        "bastion_host_jobs": settings.bastion_host_jobs.value if settings.bastion_host_jobs else None,
         "budgets": {
             "eviction_grace_seconds": budgets.eviction_grace_seconds,
             "failure_grace_seconds": budgets.failure_grace_seconds,

@@ -1,6 +1,7 @@
 """`bastion daemon agent-wheels`: download what the agent needs on hosts with another Python than the daemon's.
 
-Nothing else downloads packages; the daemon packs this folder (`bastion.adapters.agent_packer`).
+Nothing else downloads packages; the daemon packs this folder (`bastion.adapters.agent_packer`). pip takes only wheels
+whose SHA-256 is in the lock files of the package (`bastion.adapters.lock_files`).
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 
 from absl import flags
@@ -37,12 +39,14 @@ def _run(call: Invocation) -> int:
         if not re.fullmatch(r"3\.1[0-4]", version):
             raise Refused(f"--python={version} is not supported; use 3.10 to 3.14, like --python=3.10,3.12")
     folder = agent_packer.further_wheels()
-    pins = agent_packer.native_packages()
+    requirements = _with_hashes(agent_packer.native_packages())
     try:
         with tempfile.TemporaryDirectory(prefix=".agent-wheels-", dir=folder.parent) as scratch:
             new = Path(scratch) / "wheels"
+            listed = Path(scratch) / "requirements.txt"
+            listed.write_text(requirements, "utf-8")
             for version in wanted:
-                _download(version, pins, new)
+                _download(version, listed, new)
             shutil.rmtree(folder, ignore_errors=True)
             new.rename(folder)
             manifest = agent_packer.pack(Path(scratch)).manifest
@@ -52,13 +56,31 @@ def _run(call: Invocation) -> int:
     return 0
 
 
-def _download(version: str, pins: tuple[str, ...], into: Path) -> None:
-    say(f"downloading wheels for Python {version}: {' '.join(pins)}")
+def _with_hashes(pins: Sequence[str]) -> str:
+    """Return pip's requirements for exactly these versions and the locked hashes of each."""
+    from bastion.adapters import lock_files
+
+    try:
+        known = lock_files.hashes()
+    except (OSError, ValueError) as error:
+        raise AgentNotPacked(f"cannot read the lock files in {lock_files.FOLDER}: {error}") from error
+    unknown = [pin for pin in pins if pin not in known]
+    if unknown:
+        raise AgentNotPacked(
+            f"not in Bastion's lock files: {', '.join(unknown)}. So wheels for other Pythons cannot be verified. "
+            f"Install the locked versions: pip install --require-hashes --requirement={lock_files.FOLDER / 'base.lock'}"
+        )
+    return "".join(f"{' '.join((pin, *(f'--hash=sha256:{hash}' for hash in known[pin])))}\n" for pin in pins)
+
+
+def _download(version: str, requirements: Path, into: Path) -> None:
+    say(f"downloading wheels for Python {version}")
     done = subprocess.run(
         [
             sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-deps",
             "--only-binary=:all:", "--implementation=cp", f"--python-version={version}",
-            *(f"--platform={platform}" for platform in _PLATFORMS), f"--dest={into}", *pins,
+            *(f"--platform={platform}" for platform in _PLATFORMS), f"--dest={into}",
+            "--require-hashes", f"--requirement={requirements}",
         ],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
@@ -66,8 +88,8 @@ def _download(version: str, pins: tuple[str, ...], into: Path) -> None:
     )  # fmt: skip
     if done.returncode:
         raise AgentNotPacked(
-            f"pip could not download the wheels for Python {version} (see above); the agent cannot start on hosts "
-            "with only this Python"
+            f"pip could not download the wheels for Python {version}, or they are not those of the lock files (see "
+            "above); the agent cannot start on hosts with only this Python"
         )
 
 
@@ -76,8 +98,9 @@ AGENT_WHEELS = Command(
     usage="[--python=VERSION,...]",
     details="""Hosts run an agent that the daemon packs from its own installation. Some packages contain native code, so
         by default the agent supports only the daemon's own Python version. This command downloads the installed
-        versions of these packages for other Python versions, with pip and its configured package index. It replaces
-        the folder agent-wheels of the environment that this program runs in. Restart the daemon to pack them.""",
+        versions of these packages for other Python versions, with pip and its configured package index, and accepts
+        only wheels whose hashes are in Bastion's lock files. It replaces the folder agent-wheels of the environment
+        that this program runs in. Restart the daemon to pack them.""",
     examples=("bastion daemon agent-wheels", "bastion daemon agent-wheels --python=3.10,3.12"),
     define=_define,
     run=_run,

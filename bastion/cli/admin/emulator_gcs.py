@@ -59,6 +59,13 @@ def _define(values: flags.FlagValues) -> None:
         "Also answer requests for this host name, for clients that reach the endpoint under another name; repeatable.",
         flag_values=values,
     )
+    flags.DEFINE_string(
+        "identities",
+        None,
+        "Enforce the policies of buckets and managed folders. This TOML file says who has which access token "
+        "(default: everybody may do everything).",
+        flag_values=values,
+    )
     flags.DEFINE_bool("fsync", False, "Sync each write to disk before acknowledging it; slower.", flag_values=values)
 
 
@@ -66,6 +73,7 @@ def _run(call: Invocation) -> int:
     from bastion.emulators.gcs.address import locate
     from bastion.emulators.gcs.fault_rules import parse_flag
     from bastion.emulators.gcs.faults import Faults
+    from bastion.emulators.gcs.iam import identities
     from bastion.emulators.gcs.server import StorageEndpoint
     from bastion.emulators.gcs.serving import serve
     from bastion.emulators.state_folder import EmulatorRunning
@@ -80,6 +88,7 @@ def _run(call: Invocation) -> int:
         writes_per_object_second=given.writes_per_object_second,
         fsync=given.fsync,
         allowed_hosts=given.allowed_host,
+        identities=identities.read(Path(given.identities).expanduser()) if given.identities else None,
     )
     try:
         serve(endpoint, say=lambda line: print(line, flush=True))
@@ -101,7 +110,7 @@ def _run(call: Invocation) -> int:
 
 GCS = Command(
     summary="Serves the Cloud Storage API from folders on this machine, in the foreground until SIGTERM or Ctrl-C.",
-    usage="[--dir=DIR] [--port=N] [--https_port=N] [--bucket=NAME ...] [--fault=FAULT ...]",
+    usage="[--dir=DIR] [--port=N] [--https_port=N] [--bucket=NAME ...] [--fault=FAULT ...] [--identities=FILE]",
     details=(
         "For google-cloud-storage, gcsfs, tensorstore and gsutil without a cloud account: generations, preconditions, "
         "checksums, resumable uploads, listings, compose, batches. On start it prints how to configure them. Objects "

@@ -33,10 +33,11 @@ def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_multi_string(
         "pool",
         [],
-        "Node pools of one TPU slice each: INSTANCE_TYPE=COUNT, like v5litepod-16=2, or INSTANCE_TYPE=COUNT:spot; "
-        "repeatable.",
+        "Node pools of one slice each: INSTANCE_TYPE=COUNT, like v5litepod-16=2 or gpu-h100-8=2, or "
+        "INSTANCE_TYPE=COUNT:spot; :eks and :generic instead of GKE's labels, for GPUs; repeatable.",
         flag_values=values,
     )
+    flags.DEFINE_bool("kueue", False, "Have Kueue on the cluster, with its kinds but no queues.", flag_values=values)
     for name, default, what in (
         ("grace_seconds", 5.0, "Time between SIGTERM and SIGKILL of all pods when the emulator ends."),
         ("repair_seconds", 5.0, "Time from the end of a node to its successor."),
@@ -80,6 +81,7 @@ def _run(call: Invocation) -> int:
         close_grace_seconds=given.grace_seconds,
         image_backoff_seconds=given.image_backoff_seconds,
         notice_seconds=given.notice_seconds,
+        kueue=given.kueue,
         plan=FaultPlan(rates=parse_rates(given.fault), seed=given.fault_seed, seconds=max(given.fault_seconds, 0.1)),
     )
     try:
@@ -97,17 +99,18 @@ def _run(call: Invocation) -> int:
 
 KUBERNETES = Command(
     summary="Serves a Kubernetes API on this machine, in the foreground until SIGTERM or Ctrl-C.",
-    usage="[--state_dir=DIR] [--port=N] [--pool=TYPE=COUNT[:spot] ...] [--fault=FAULT:RATE ...]",
+    usage="[--state_dir=DIR] [--port=N] [--pool=TYPE=COUNT[:eks][:spot] ...] [--kueue] [--fault=FAULT:RATE ...]",
     details=(
-        "For tests against Kubernetes without a cluster: a subset of the API with JobSets, Jobs and pods, and TPU node "
-        "pools labeled as on GKE. A pod's containers are processes of this machine, whatever their image; images "
-        "below missing/, private/, bare/ and nopython/ show faults. What is not emulated is refused by name. On start "
-        "it prints how to use kubectl.\n\n"
+        "For tests against Kubernetes without a cluster: a subset of the API with JobSets, Jobs and pods, and node "
+        "pools of TPUs and GPUs, labeled as on GKE. A pod's containers are processes of this machine, whatever their "
+        "image; images below missing/, private/, bare/ and nopython/ show faults. What is not emulated is refused by "
+        "name. On start it prints how to use kubectl.\n\n"
         "To cause faults while it runs, write files in DIR/faults. The output of pods is below DIR/logs. All pods end "
         "with the emulator. See docs/reference/emulator-kubernetes.md."
     ),
     examples=(
         "bastion emulator kubernetes --pool=v5litepod-16=2 --pool=v5p-16=1:spot",
+        "bastion emulator kubernetes --pool=v5litepod-16=2 --kueue",
         "bastion emulator kubernetes --pool=v5p-16=2:spot --fault=preempt:0.2 --fault=lost-reply:0.02 --fault_seed=1",
     ),
     takes_target=False,

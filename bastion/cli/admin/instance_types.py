@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from bastion.cli.command import Command, Invocation
 from bastion.cli.output import emit_json, plain, say, table
 from bastion.core.errors import Refused
 from bastion.core.model import instance_types
+from bastion.core.model.clusters import PROVIDER_NAMES
 from bastion.core.model.instance_types import InstanceType
 
 _NOT_SERVED = "known, not served"
@@ -26,6 +29,7 @@ def _run(call: Invocation) -> int:
                     "name": each.name,
                     "served": each.served,
                     "platforms": list(_platforms(each)),
+                    "providers": list(each.providers),
                     "resources": {each.resource_type: each.amount},
                     "hosts": each.hosts,
                     "chips": each.chips,
@@ -61,8 +65,13 @@ def _platforms(instance_type: InstanceType) -> dict[str, str]:
     if instance_type.on_cloud_tpu:
         found["cloud-tpu"] = "Cloud TPU"
     if instance_type.on_kubernetes:
-        found["kubernetes"] = "Kubernetes"
+        found["kubernetes"] = "Kubernetes" if instance_type.kind == "tpu" else ", ".join(_clusters(instance_type))
     return found
+
+
+def _clusters(instance_type: InstanceType) -> Iterator[str]:
+    for provider in instance_type.providers:
+        yield "generic clusters" if provider == "generic" else PROVIDER_NAMES[provider]
 
 
 def _order(instance_type: InstanceType) -> tuple[bool, str, int]:
@@ -74,12 +83,19 @@ TYPES = Command(
     summary="Lists the instance types, with their hosts and their use of quota.",
     usage="[RESOURCE_TYPE] [--output=json]",
     details="""QUOTA is how many units of a project's share one slice uses: the number in its name, which counts
-        TensorCores for v2, v3, v4, v5p and TPU7x, and chips for v5litepod and v6e. WHERE says whether slices come from
-        the Cloud TPU API, from Kubernetes clusters, or both. ZONES are those of Google Cloud that offered the type
-        when this table was made; `bastion daemon check-config` shows the places that a bastion uses.
+        TensorCores for v2, v3, v4, v5p and TPU7x, chips for v5litepod and v6e, and GPUs for GPUs. A slice of GPUs is
+        one host; ask for more with --num_replicas. WHERE says whether slices come from the Cloud TPU API, from
+        Kubernetes clusters, or both, and which clusters have machines with that many GPUs. ZONES are those of Google
+        Cloud that offered the type when this table was made; `bastion daemon check-config` shows the places that a
+        bastion uses.
 
         You cannot use the types "known, not served": neither Cloud TPU nor Bastion on Kubernetes offers them.""",
-    examples=("bastion instance-types", "bastion instance-types v4", "bastion instance-types v5e --output=json"),
+    examples=(
+        "bastion instance-types",
+        "bastion instance-types v4",
+        "bastion instance-types h100",
+        "bastion instance-types v5e --output=json",
+    ),
     operands=(0, 1),
     takes_target=False,
     takes_output=True,

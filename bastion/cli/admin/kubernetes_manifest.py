@@ -28,6 +28,7 @@ def _define(values: flags.FlagValues) -> None:
             "A provider of a Google workload identity pool that trusts the cluster, where there is no Google metadata "
             "server.",
         ),
+        ("queue", None, "The LocalQueue of each project, `bastion-{project}`, if Kueue decides in the cluster."),
     ):
         flags.DEFINE_string(name, default, what, flag_values=values)
     flags.DEFINE_enum("provider", "gke", ["gke", "eks", "generic"], "The kind of cluster.", flag_values=values)
@@ -51,6 +52,7 @@ def _run(call: Invocation) -> int:
         daemon_identity=given.daemon_identity or "",
         worker_identity=given.worker_identity or "",
         workload_identity_provider=given.workload_identity_provider or "",
+        queue=given.queue or "",
     )
     found = cluster_manifest.objects(wanted)
     if call.json:
@@ -72,7 +74,7 @@ MANIFEST = Command(
     details=(
         "A namespace, the accounts of the daemon and of the jobs' pods, the daemon's permissions, and a Deployment. "
         "The permissions are exactly what the daemon uses: JobSets, Jobs, pods and events of that namespace, and the "
-        "namespace kube-system, whose uid identifies the cluster.\n\n"
+        "namespace kube-system, whose uid identifies the cluster. With --queue, also Kueue's Workloads.\n\n"
         "Nothing is sent to a cluster: pipe the output to `kubectl apply -f -`. On stderr it prints the table that "
         "the operator settings need. docs/how-to/run-on-kubernetes.md has every step."
     ),

@@ -11,15 +11,15 @@ from bastion.cli.output import emit_json, say
 from bastion.cli.user import default_user
 from bastion.cli.user_config import bastion_home
 from bastion.core.errors import Refused
-from bastion.wiring import local_kubernetes
-from bastion.wiring.local import LocalHome, down, status, up
-from bastion.wiring.local_kubernetes import DEFAULT_POOLS
+from bastion.wiring.local import down, status, up
+from bastion.wiring.local_home import LocalHome
+from bastion.wiring.local_kubernetes import DEFAULT_POOLS, ClusterOptions
 from bastion.wiring.roots import Root
 
 
-def ensure_up(notify: Callable[[str], None]) -> Root:
+def ensure_up(notify: Callable[[str], None], *, cluster: ClusterOptions | None = None) -> Root:
     """Start the local bastion if it is not running; return its ROOT."""
-    return up(LocalHome(bastion_home()), user=default_user(), say=notify)
+    return up(LocalHome(bastion_home()), user=default_user(), say=notify, cluster=cluster)
 
 
 def _define_up(values: flags.FlagValues) -> None:
@@ -29,26 +29,33 @@ def _define_up(values: flags.FlagValues) -> None:
         "Also have an emulated Kubernetes cluster, from now on; jobs of its types run there.",
         flag_values=values,
     )
+    flags.DEFINE_bool(
+        "kueue",
+        None,
+        "Let Kueue decide on that cluster, by the quota file.",
+        flag_values=values,
+    )
     flags.DEFINE_multi_string(
         "pool",
         [],
-        f"Node pools of the cluster, as for `bastion emulator kubernetes` (default: {' '.join(DEFAULT_POOLS)}); "
-        "repeatable.",
+        "Node pools of the cluster, as for `bastion emulator kubernetes` (default: those that it has, else "
+        f"{' '.join(DEFAULT_POOLS)}); repeatable.",
         flag_values=values,
     )
 
 
 def _up(call: Invocation) -> int:
-    home = LocalHome(bastion_home())
     if call.flags.pool and not call.flags.kubernetes:
         raise Refused("--pool is for the cluster that --kubernetes adds; add --kubernetes")
+    if call.flags.kueue is not None and not call.flags.kubernetes:
+        raise Refused("--kueue is for the cluster that --kubernetes adds; add --kubernetes")
     if call.flags.kubernetes:
         from bastion.emulators.kubernetes.controllers.nodes import Pool
 
         for pool in call.flags.pool:
             Pool.parse(pool)
-        local_kubernetes.set_up(home.kubernetes_dir, call.flags.pool)
-    root = ensure_up(say)
+    cluster = ClusterOptions(pools=call.flags.pool, kueue=call.flags.kueue) if call.flags.kubernetes else None
+    root = ensure_up(say, cluster=cluster)
     say(f"the local bastion is up; its bucket is {root.url}")
     return 0
 
@@ -57,7 +64,7 @@ def _down(_: Invocation) -> int:
     home = LocalHome(bastion_home())
     before = status(home)
     down(home, say=say)
-    if before.daemon is None and before.emulator is None:
+    if not before.processes:
         say("the local bastion was not running")
     else:
         say(f"the local bastion is down; its bucket remains in {home.root.url}")
@@ -97,11 +104,12 @@ _ABOUT = "All local files are in $BASTION_HOME (default: bastion in the XDG data
 
 UP = Command(
     summary="Starts the bastion on this machine if it is not running, and waits until it is ready.",
-    usage="[--kubernetes [--pool=INSTANCE_TYPE=COUNT ...]]",
+    usage="[--kubernetes [--pool=INSTANCE_TYPE=COUNT ...] [--kueue]]",
     details=f"""`launch` and `submit` do this by themselves. It stops after an hour without jobs.
 
-        With --kubernetes it has an emulated cluster, too: config/daemon.toml, if there is none yet, sends the types of
-        its node pools there, and the others to the emulated Cloud TPU. {_ABOUT}""",
+        With --kubernetes it has an emulated cluster, too: config/daemon.toml sends the types of its node pools there,
+        and the others to the emulated Cloud TPU. A config/daemon.toml of your own stays as it is. With --kueue, Kueue
+        decides on that cluster, by queues that each `local up` makes of the quota file. {_ABOUT}""",
     examples=("bastion local up", "bastion local up --kubernetes --pool=v4-8=4 --pool=v5litepod-16=2"),
     define=_define_up,
     takes_target=False,

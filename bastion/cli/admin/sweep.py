@@ -41,7 +41,7 @@ def _run(call: Invocation) -> int:
     from bastion.cli.user_config import bastion_home
     from bastion.daemon import orphans
     from bastion.wiring.daemon import open_slices
-    from bastion.wiring.local import LocalHome
+    from bastion.wiring.local_home import LocalHome
 
     client, target = open_client(call)
     settings = _settings(client.store)

@@ -6,21 +6,37 @@ from absl import flags
 
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client, warn_if_no_daemon
+from bastion.cli.jobs.after import check_group, define_group
 from bastion.cli.jobs.waiting import tell_end, wait_for
 from bastion.cli.output import emit_json, plain, say
 from bastion.cli.target import Target
 from bastion.cli.user import default_user
 from bastion.client import Cancelled, Client, FollowOptions
 from bastion.core.errors import EXIT_DETACHED, Refused
+from bastion.core.plurals import count
+
+# The requests for so many take long enough to say what is going on.
+_TELL_FROM = 200
 
 
 def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean("wait", False, "Wait until the jobs have ended.", flag_values=values)
+    define_group(values, "Cancel all live jobs of this group that are yours (bastion launch --group).")
+    flags.DEFINE_string(
+        "user_id", None, "With --group: whose jobs to cancel. Default: your login name.", flag_values=values
+    )
 
 
 def _run(call: Invocation) -> int:
+    if bool(call.operands) == (call.flags.group is not None):
+        raise Refused("name the jobs to cancel, or one group of them with --group=NAME")
+    if call.flags.user_id is not None and call.flags.group is None:
+        raise Refused("--user_id requires --group")
+    check_group(call.flags.group)
     client, target = open_client(call)
     user = default_user()
+    if call.flags.group is not None:
+        return _cancel_group(call, client, target, call.flags.group, user)
     for name in call.operands:
         client.check_name(name)  # check every name before cancelling any job
     code = 0
@@ -34,11 +50,33 @@ def _run(call: Invocation) -> int:
             continue
         cancelled.append(done)
         say(_outcome_text(done))
+    return _follow_up(call, client, target, cancelled) or code
+
+
+def _cancel_group(call: Invocation, client: Client, target: Target, group: str, user: str) -> int:
+    from bastion.client.jobs.groups import cancel_group
+
+    whose = call.flags.user_id or user
+
+    def begin(jobs: int) -> None:
+        if jobs >= _TELL_FROM:
+            say(f"requesting the end of {jobs} jobs; if this is interrupted, run it again")
+
+    cancelled = cancel_group(client, group, whose, by=user, begin=begin)
+    if cancelled:
+        say(f"cancelling {count(len(cancelled), 'job')} of group {group}")
+    else:
+        say(f"bastion: user {plain(whose)} has no live jobs in group {group}; see bastion list --group={group}")
+    return _follow_up(call, client, target, cancelled)
+
+
+def _follow_up(call: Invocation, client: Client, target: Target, cancelled: list[Cancelled]) -> int:
+    """Wait if asked to, and print what was cancelled; return the exit code of the wait."""
+    code = 0
     if cancelled and not call.flags.wait:
         warn_if_no_daemon(client, target)
     if call.flags.wait:
-        waited = _wait(client, target, cancelled)
-        code = waited or code
+        code = _wait(client, target, cancelled)
     if call.json:
         emit_json([{"name": c.name, "uid": c.uid, "already": c.already, "removed": c.removed} for c in cancelled])
     return code
@@ -72,13 +110,15 @@ def _wait(client: Client, target: Target, cancelled: list[Cancelled]) -> int:
 
 CANCEL = Command(
     summary="Cancels waiting and running jobs.",
-    usage="JOB... [--wait]",
+    usage="JOB... | --group=NAME [--wait]",
     details="""A running job gets SIGTERM and a grace period. The request applies at the next poll; --wait waits until
         the jobs have ended. If the daemon refuses a job's spec (INVALID), the spec is deleted.
 
+        --group cancels your own jobs of a group, also those that are not accepted yet, and says how many.
+
         Exits with 0 if all jobs are being cancelled, and with 64 if one does not exist or has already ended.""",
-    examples=("bastion cancel train-1", "bastion cancel --wait train-1 train-2"),
-    operands=(1, None),
+    examples=("bastion cancel train-1", "bastion cancel --wait train-1 train-2", "bastion cancel --group=sweep-1"),
+    operands=(0, None),
     takes_output=True,
     define=_define,
     run=_run,

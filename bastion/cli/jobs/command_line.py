@@ -9,7 +9,7 @@ import itertools
 import re
 import secrets
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import PurePosixPath
 
 from bastion.cli.output import plain
@@ -18,9 +18,6 @@ from bastion.core.model import labels
 
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _INTERPRETERS = re.compile(r"(?:python[0-9.]*|(?:ba|da|z|k)?sh|env|time|nice|uv|poetry|exec)")
-# Replaces a hidden value.
-_HIDDEN = "***"
-_SECRET = re.compile(r"SECRET|TOKEN|PASSWORD|PASSWD|CREDENTIAL|PRIVATE|API_?KEY|ACCESS_?KEY|_KEY\Z", re.IGNORECASE)
 
 
 def unwrap(arguments: Sequence[str]) -> tuple[list[str], str]:
@@ -86,6 +83,36 @@ def environment(assignments: Sequence[str]) -> dict[str, str]:
     return variables
 
 
+def secret_references(assignments: Sequence[str], variables: Mapping[str, str]) -> dict[str, str]:
+    """Read the values of `--secret NAME=SOURCE`.
+
+    Raises `Refused` without showing what follows the `=`, which may be the secret itself.
+    """
+    from bastion.core.model import secrets as references
+
+    found: dict[str, str] = {}
+    for assignment in assignments:
+        name, equals, source = assignment.partition("=")
+        if not equals:
+            raise Refused(f"--secret has no =; use --secret NAME=SOURCE, where SOURCE is {references.FORMS}")
+        _check_secret(references.check_name, name, f"--secret: {plain(name[:60])!r}")
+        _check_secret(references.check_source, source, f"--secret={plain(name[:60])}=...")
+        check_text(source, f"the path of --secret {name}")
+        if found.get(name, source) != source:
+            raise Refused(f"--secret sets {name} twice; set it once")
+        if name in variables:
+            raise Refused(f"--env and --secret both set {name}; remove one of them")
+        found[name] = source
+    return found
+
+
+def _check_secret(check: Callable[[str], str], text: str, what: str) -> None:
+    try:
+        check(text)
+    except ValueError as error:
+        raise Refused(f"{what} {error}") from None
+
+
 def assigned_labels(assignments: Sequence[str]) -> dict[str, str]:
     """Read the values of `--label KEY=VALUE`. Raises `Refused` if one is not valid, or a key has two values."""
     found: dict[str, str] = {}
@@ -115,17 +142,6 @@ def wanted_labels(filters: Sequence[str]) -> dict[str, str | None]:
             raise Refused(f"--label asks for two values of {key}, so no job matches; ask for one")
         wanted[key] = value if equals else wanted.get(key)
     return wanted
-
-
-def masked(variables: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Hide the values of variables whose names look secret; also return those names."""
-    hidden = sorted(name for name in variables if _SECRET.search(name))
-    return {name: _HIDDEN if name in hidden else value for name, value in variables.items()}, hidden
-
-
-def still_masked(variables: Mapping[str, str]) -> list[str]:
-    """Return the names of variables with values hidden by `masked`."""
-    return sorted(name for name, value in variables.items() if value == _HIDDEN and _SECRET.search(name))
 
 
 def draw_name(user: str, arguments: Sequence[str]) -> str:

@@ -9,14 +9,17 @@ from absl import flags
 
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client
+from bastion.cli.jobs import after as job_after
 from bastion.cli.jobs import code as job_code
 from bastion.cli.jobs import encryption
 from bastion.cli.jobs import options as job_options
-from bastion.cli.jobs.command_line import command_line, draw_name, masked, one_word, unwrap
+from bastion.cli.jobs.command_line import command_line, draw_name, one_word, unwrap
+from bastion.cli.jobs.secret_warning import warn_of
 from bastion.cli.jobs.submitted import check_quota, define_check, report_submitted, wait_for_submitted
 from bastion.cli.output import emit_json, plain, say
 from bastion.cli.target import resolve
 from bastion.cli.user import choose_project, default_user
+from bastion.core import secret_signs
 from bastion.core.bucket import keys
 from bastion.core.errors import Refused
 from bastion.core.status.document import StatusDocument
@@ -63,6 +66,7 @@ def _run(call: Invocation) -> int:
         say(f"bastion: {hint}")
     bundle = job_code.pack_bundle(call, without=job_code.file_of_stdout() if call.flags.dry_run else "")
     client, target = open_client(call, start=not call.flags.dry_run)
+    options = replace(options, after=job_after.resolve(call, client, name) or None)
     spec = job_spec.new(
         name=name,
         bastion=client.bastion,
@@ -74,6 +78,7 @@ def _run(call: Invocation) -> int:
     )
     if call.flags.dry_run:
         return _show(call, client, spec, bundle)
+    warn_of(spec)
     check_quota(call, client, spec)
     if bundle is not None:
         job_code.store(client, bundle)
@@ -95,14 +100,15 @@ def _arguments(call: Invocation) -> tuple[list[str], list[str]]:
 
 def _show(call: Invocation, client: Client, spec: JobSpec, bundle: Bundle | None) -> int:
     """Print the spec, and on stderr what the project holds."""
-    from bastion.client.jobs.startable import obstacle
+    from bastion.client.jobs.startable import host_obstacle, no_place, obstacle
 
     document: dict[str, Any] = dict(spec.document)
-    variables, hidden = masked(spec.env_vars)
+    warn_of(spec)
+    hidden = secret_signs.secret_variables(spec.env_vars)
     if hidden and call.flags.show_secrets:
         say(f"bastion: this spec contains the values of {', '.join(hidden)}; keep it private")
     elif hidden:
-        document["env_vars"] = variables
+        document = secret_signs.masked_document(document)
         say(
             f"bastion: the values of {', '.join(hidden)} are hidden (***), and bastion submit refuses that; "
             "use --show_secrets to show them"
@@ -115,7 +121,7 @@ def _show(call: Invocation, client: Client, spec: JobSpec, bundle: Bundle | None
         emit_json({"spec": document, "project": published["projects"].get(spec.project_id), "pool": published["pool"]})
         return 0
     emit_json(document)
-    problem = obstacle(client, spec)
+    problem = host_obstacle(client, spec) or no_place(client, spec) or obstacle(client, spec)
     if problem:
         say(f"bastion: launch would refuse this job: {problem}")
     for resource_type, amount in sorted(spec.resources.items()):
@@ -138,7 +144,7 @@ def _holdings(status: StatusDocument, project_id: str, resource_type: str, amoun
 
 
 LAUNCH = Command(
-    summary="Runs a command as a job: on a TPU slice, or without --instance_type on the bastion itself.",
+    summary="Runs a command as a job: on slices of TPUs or GPUs, or without --instance_type on the bastion.",
     usage="[flags] -- COMMAND [ARGUMENT...]",
     details="""The command is everything after the first --; its arguments are passed on unchanged. On a slice it runs
         once on every host.
@@ -166,6 +172,7 @@ LAUNCH = Command(
         "bastion launch --name=sweep-1 --instance_type=tpu-v5litepod-16 --num_replicas=2 --env LR=0.1 -- ./run.sh",
         "bastion launch --instance_type=tpu-v6e-16 --image=us-docker.pkg.dev/p/images/train:v1 --label team=vision "
         "-- python3 train.py",
+        "bastion launch --instance_type=gpu-h100-8 --num_replicas=2 -- torchrun train.py",
     ),
     takes_command=True,
     takes_output=True,

@@ -10,9 +10,11 @@ from absl import flags
 from bastion.cli import phrases
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client, warn_if_no_daemon
+from bastion.cli.jobs.after import check_group, define_group
 from bastion.cli.jobs.command_line import wanted_labels
 from bastion.cli.output import emit_json, plain, say, table
 from bastion.client import Result
+from bastion.core import secret_signs
 from bastion.core.errors import EXIT_INFRASTRUCTURE
 from bastion.core.model.labels import match
 from bastion.core.status.document import InvalidEntry, JobEntry, StatusDocument
@@ -39,24 +41,32 @@ def _define(values: flags.FlagValues) -> None:
         "Show only jobs with this label: KEY=VALUE, or KEY for any value; repeat it to require several.",
         flag_values=values,
     )
+    define_group(values, "Show only jobs of this group (bastion launch --group).")
 
 
 def _run(call: Invocation) -> int:
-    wanted = wanted_labels(call.flags.label)
+    wanted, group = wanted_labels(call.flags.label), call.flags.group
+    check_group(group)
+    filtered = bool(wanted) or group is not None
     client, target = open_client(call)
     status = client.status()
     backlog = client.backlog(again=False)
-    # The labels of specs that are not accepted are unknown.
-    unread = [] if wanted else client.unread(again=False, most=_UNREAD_MAX if backlog else None)
+    # The labels and groups of specs that are not accepted are unknown.
+    unread = [] if filtered else client.unread(again=False, most=_UNREAD_MAX if backlog else None)
     results, number = client.completed(limit=call.flags.limit) if call.flags.all else ([], 0)
     if status is None:
         say(f"bastion: no daemon has published a status for {plain(client.root.url)} yet")
         code = EXIT_INFRASTRUCTURE
     else:
         code = EXIT_INFRASTRUCTURE if warn_if_no_daemon(client, target) else 0
-    results_read, results = len(results), [each for each in results if match(each.labels, wanted)]
-    live = {name: entry for name, entry in client.entries(again=False).items() if match(entry.labels or {}, wanted)}
-    invalid = status.invalid if status is not None and not wanted else ()
+    results_read = len(results)
+    results = [each for each in results if match(each.labels, wanted) and group in (None, each.group)]
+    live = {
+        name: entry
+        for name, entry in client.entries(again=False).items()
+        if match(entry.labels or {}, wanted) and group in (None, entry.group)
+    }
+    invalid = status.invalid if status is not None and not filtered else ()
     alarms = [" ".join(alarm.split()) for alarm in status.alarms] if status is not None else []
     for alarm in [] if call.json else alarms[:_ALARMS_SHOWN]:
         say(f"bastion: alarm: {plain(alarm)}")
@@ -70,25 +80,28 @@ def _run(call: Invocation) -> int:
         published = (status or StatusDocument()).model_dump(
             mode="json", include={"jobs", "invalid", "backlog", "alarms"}
         )
-        if wanted:
-            published["jobs"] = [entry for entry in published["jobs"] if match(entry.get("labels") or {}, wanted)]
+        if filtered:
+            published["jobs"] = [entry for entry in published["jobs"] if entry["name"] in live]
             published["invalid"] = []
         document: dict[str, Any] = {"root": client.root.url, **published, "unread": unread}
         if call.flags.all:
-            document["completed"] = [result.document for result in results]
+            document["completed"] = [secret_signs.masked_document(result.document) for result in results]
         emit_json(document)
         return code
     now = client.clock.now()
     rows = [_live(entry, now) for entry in live.values()]
+    # Nothing but the specs says whose jobs these are.
+    unverified = status is not None and any(map(status.is_unverified, live.values()))
     detail = "waiting for the scheduler" + " or over a queue limit" * bool(backlog)
     shown = unread[:_UNREAD_SHOWN] if backlog else unread
     rows += [(name, "submitted", "-", "-", "-", "-", detail) for name in shown]
     rows += [_invalid(entry) for entry in invalid if entry.name not in live]
     rows += [_completed(result, now) for result in results]
     if rows:
-        print(table(_HEADER, rows), end="")
+        header = ["USER (UNVERIFIED)" if unverified and text == "USER" else text for text in _HEADER]
+        print(table(header, rows), end="")
     else:
-        which = " with these labels" if wanted else ""
+        which = f" in group {group}" * (group is not None) + " with these labels" * bool(wanted)
         say(
             f"no jobs{which}"
             if call.flags.all
@@ -98,7 +111,7 @@ def _run(call: Invocation) -> int:
         more = "at least " * (len(unread) == _UNREAD_MAX) + str(len(unread) - len(shown))
         say(f"{more} more submitted jobs are not shown")
     if number > results_read:
-        shown_of = f"searched the newest {results_read}" if wanted else f"showing {results_read}"
+        shown_of = f"searched the newest {results_read}" if filtered else f"showing {results_read}"
         say(f"{shown_of} of {number} completed jobs; use --limit={number} to see all")
     return code
 
@@ -108,7 +121,7 @@ def _live(entry: JobEntry, now: float) -> Sequence[str]:
     text = phrases.progress(entry, now)
     detail = text.removeprefix("ending" if phase == "stopping" else phase).removeprefix(phase).removeprefix(":").strip()
     if entry.problem:
-        detail = f"{detail}; new spec refused: {entry.problem}" if detail else f"new spec refused: {entry.problem}"
+        detail = f"{detail}; {entry.problem}" if detail else entry.problem
     return (
         entry.name,
         phase,
@@ -145,11 +158,12 @@ def _table(document: Mapping[str, Any], name: str) -> Mapping[str, Any]:
 
 LIST = Command(
     summary="Shows the jobs: what each one is doing, or why it waits.",
-    usage="[--all] [--label=KEY[=VALUE] ...] [--output=json]",
+    usage="[--all] [--label=KEY[=VALUE] ...] [--group=NAME] [--output=json]",
     details="""The daemon publishes this on every change. AGE is the time since the job was queued. INVALID jobs have a
         spec that the daemon refuses; `bastion why JOB` shows more about any job.
 
-        With --label, jobs that are not accepted yet or refused are left out, because their labels are not known.
+        With --label or --group, jobs that are not accepted yet or refused are left out, because their labels and groups
+        are not known.
 
         Exits with 0 if a daemon is running. Otherwise the command shows what the last daemon published, says so on
         stderr, and exits with 75.""",
@@ -157,6 +171,7 @@ LIST = Command(
         "bastion list",
         "bastion list --all --limit=200",
         "bastion list --label=team=vision",
+        "bastion list --all --group=sweep-1",
         "bastion list --output=json",
     ),
     takes_output=True,

@@ -7,21 +7,28 @@ from collections.abc import Sequence
 
 from absl import flags
 
-from bastion.cli import durations
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client
+from bastion.cli.jobs.after import check_group, define_group
 from bastion.cli.jobs.line_pattern import LinePattern
 from bastion.cli.jobs.log_printer import LogPrinter
 from bastion.cli.jobs.waiting import tell_end, wait_for
 from bastion.cli.output import plain, say
+from bastion.cli.target import Target
 from bastion.client import Client, Ended, FollowOptions, JobInfo, LogWindow, RunLogs, Stage, runs_of, slices_of
+from bastion.core import durations
 from bastion.core.bucket.keys import LogSource, Run
 from bastion.core.errors import Refused
 from bastion.core.instants import from_rfc3339, to_rfc3339
 from bastion.core.model import job_spec
 from bastion.core.model.job_spec import JobSpec
+from bastion.core.plurals import count
 
 _TAIL_MAX = 100_000
+# Of a group's completed jobs, those among so many of the newest are shown.
+_COMPLETED_MAX = 1000
+# Of specs that are not accepted yet, so many are looked at; they have no output.
+_UNREAD_MAX = 1000
 
 
 def _define(values: flags.FlagValues) -> None:
@@ -73,21 +80,60 @@ def _define(values: flags.FlagValues) -> None:
         "Of several jobs with this name, show the one with this uid (see bastion history JOB).",
         flag_values=values,
     )
+    define_group(values, "Show the output of all jobs of this group (bastion launch --group), one after another.")
 
 
 def _run(call: Invocation) -> int:
+    group = call.flags.group
+    if bool(call.operands) == (group is not None):
+        raise Refused("name one job, or a group of jobs with --group=NAME")
+    if group is None:
+        client, target = open_client(call)
+        return _show(call, client, target, call.operands[0], call.flags.uid)
+    check_group(group)
+    if call.flags.follow:
+        raise Refused(
+            f"a group cannot be followed, only one job: bastion logs -f JOB; bastion list --group={group} names them"
+        )
+    if call.flags.uid:
+        raise Refused("--uid shows one job; name it instead of --group")
+    if call.json:
+        raise Refused("--output=json shows one job; name it instead of --group")
     client, target = open_client(call)
-    name = call.operands[0]
+    return _show_group(call, client, target, group)
+
+
+def _show_group(call: Invocation, client: Client, target: Target, group: str) -> int:
+    from bastion.client.jobs.groups import members
+
+    found = members(client, group, completed=_COMPLETED_MAX, unread=_UNREAD_MAX)
+    if not found:
+        raise Refused(f"no job of group {group} among the live jobs and the newest {_COMPLETED_MAX} completed ones")
+    begun = [member for member in found if not member.never_ran]
+    for member in begun:
+        say(f"==> {member.name} <==")
+        with contextlib.suppress(NoOutput):
+            _show(call, client, target, member.name, member.uid if member.stage is Stage.COMPLETED else None)
+    if len(begun) < len(found):
+        say(f"bastion: {count(len(found) - len(begun), 'job')} of group {group} did not run yet")
+    return 0
+
+
+class NoOutput(Refused):
+    """Nothing of the job matches the flags."""
+
+
+def _show(call: Invocation, client: Client, target: Target, name: str, wanted_uid: str | None) -> int:
     worker = _worker(call.flags.worker)
     window = _window(call, client.clock.now())
     client.check_name(name)
     info = client.look(name)
-    uid, runs = _choose(client, name, info, call.flags.uid)
+    uid, runs = _choose(client, name, info, wanted_uid)
     live = info is not None and info.uid == uid and info.stage in (Stage.SUBMITTED, Stage.KNOWN)
     spec = _spec(client, name, uid, info)
     hosts = spec.hosts if spec else None
     if worker is not None and hosts is not None and worker >= hosts:
-        raise Refused(f"the job {name!r} has no worker {worker}; its workers are 0 to {hosts - 1}")
+        raise NoOutput(f"the job {name!r} has no worker {worker}; its workers are 0 to {hosts - 1}")
     attempt = call.flags.attempt
     following = call.flags.follow and live and attempt != 0
     shown = [run for run in runs if (run.attempt > 0 if attempt is None else run.attempt == attempt)]
@@ -98,7 +144,7 @@ def _run(call: Invocation) -> int:
     several = len(shown) > 1
     source: LogSource = "proxy" if call.flags.proxy else "worker"
     if call.flags.proxy and spec is not None and not (spec.runner and spec.runner.proxy):
-        raise Refused(f"the job {name!r} has no storage proxy; use bastion launch --proxy to run one")
+        raise NoOutput(f"the job {name!r} has no storage proxy; use bastion launch --proxy to run one")
     opened = _last(client, name, shown, window, hosts=hosts, worker=worker, source=source)
     printer = LogPrinter(
         prefixed=False if worker is not None else None,
@@ -205,7 +251,7 @@ def _choose(client: Client, name: str, info: JobInfo | None, uid: str | None) ->
     if uid is not None:
         runs = [run for run in runs_of(client.store, name) if run.uid == uid]
         if not runs and (info is None or info.uid != uid):
-            raise Refused(
+            raise NoOutput(
                 f"no job {name!r} with the uid {plain(uid)} has output; use bastion history {name} to see the uids"
             )
         return uid, runs
@@ -232,15 +278,15 @@ def _spec(client: Client, name: str, uid: str, info: JobInfo | None) -> JobSpec 
 def _nothing(name: str, info: JobInfo | None, attempt: int | None, runs: list[Run]) -> None:
     if attempt is not None:
         there = ", ".join(str(run.attempt) for run in runs) or "none"
-        raise Refused(f"attempt {attempt} of {name!r} has no output; attempts with output: {there}")
+        raise NoOutput(f"attempt {attempt} of {name!r} has no output; attempts with output: {there}")
     if info is not None and info.stage is Stage.INVALID:
-        raise Refused(f"{name!r} has never run: its spec is refused: {plain(info.problem)}")
+        raise NoOutput(f"{name!r} has never run: its spec is refused: {plain(info.problem)}")
     say(f"bastion: {name} has no output{'' if info and info.stage is Stage.COMPLETED else ' yet'}")
 
 
 LOGS = Command(
     summary="Shows a job's output.",
-    usage="JOB [-f] [--worker=N] [--attempt=N] [--since=WHEN] [--tail=N] [--grep=REGEX]",
+    usage="JOB | --group=NAME [-f] [--worker=N] [--attempt=N] [--since=WHEN] [--tail=N] [--grep=REGEX]",
     details="""The job's stdout goes to stdout, its stderr to stderr. With several hosts each line starts with the
         worker's number, like `[w03]`, and with several slices also with the slice's, like `[w03 2/4]`, unless --worker
         selects one worker. On a terminal each worker has a color; $NO_COLOR turns colors off. Attempts follow one
@@ -255,14 +301,18 @@ LOGS = Command(
         rewrite (a progress bar) is shown with its latest state: with -f at most every 5 s (with more than five hosts,
         every 1 s for each host), and once when it ends.
 
+        With --group, each job's output follows a line with its name on stderr; the newest 1,000 completed jobs are
+        searched.
+
         --output=json prints one JSON object per line of output: attempt, worker, at, stream, line.""",
     examples=(
         "bastion logs -f train-1",
         "bastion logs train-1 --worker=3 --attempt=2",
         "bastion logs -f train-1 --tail=20 --timestamps",
         "bastion logs train-1 --since=2h --grep='loss=nan|Error'",
+        "bastion logs --group=sweep-1 --tail=5",
     ),
-    operands=(1, 1),
+    operands=(0, 1),
     takes_output=True,
     define=_define,
     run=_run,

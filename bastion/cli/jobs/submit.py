@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import sys
 from pathlib import Path
 
@@ -12,11 +13,11 @@ from bastion.cli.connect import open_client
 from bastion.cli.jobs import code as job_code
 from bastion.cli.jobs import encryption
 from bastion.cli.jobs import options as job_options
-from bastion.cli.jobs.command_line import still_masked
+from bastion.cli.jobs.secret_warning import warn_of
 from bastion.cli.jobs.submitted import check_quota, define_check, report_submitted, wait_for_submitted
-from bastion.cli.output import plain
+from bastion.cli.output import plain, say
 from bastion.cli.target import resolve
-from bastion.core import documents, limits
+from bastion.core import documents, limits, secret_signs
 from bastion.core.errors import InvalidSpec, Refused
 
 
@@ -31,6 +32,7 @@ def _define(values: flags.FlagValues) -> None:
 
 
 def _run(call: Invocation) -> int:
+    from bastion.client.jobs import dependencies
     from bastion.core.model import job_spec
 
     path = call.flags.spec
@@ -41,15 +43,21 @@ def _run(call: Invocation) -> int:
     root = resolve(call.flags).root
     job_spec.from_document(_document(path, data), name=_name(path, data))
     spec = job_spec.parse(data, name=_name(path, data), bastion=root.bastion)
-    hidden = still_masked(spec.env_vars)
+    hidden = secret_signs.still_masked(spec.env_vars)
     if hidden:
         raise Refused(
             f"this spec hides the values of {', '.join(hidden)} (***); fill them in, or make the spec again "
             "with bastion launch --dry_run --show_secrets"
         )
+    for field, known in job_spec.unknown_fields(spec.document).items():
+        close = difflib.get_close_matches(field.rpartition(".")[2], known, n=1)
+        hint = f"; did you mean {close[0]}?" if close else ""
+        say(f"bastion: {plain(field[:120])} means nothing to this version, and is ignored{hint}")
     if spec.runner is not None:
         encryption.check_place(spec.runner.proxy, root)
+    warn_of(spec)
     client, target = open_client(call, start=True)
+    dependencies.check(client, spec)
     check_quota(call, client, spec)
     job_code.ensure_stored(call, client, spec.code_asset_path, spec_file="" if path == "-" else path)
     submitted = client.submit(spec, data)

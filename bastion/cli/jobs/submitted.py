@@ -29,20 +29,24 @@ def define_check(values: flags.FlagValues) -> None:
 
 
 def check_quota(call: Invocation, client: Client, spec: JobSpec) -> None:
-    """Refuse a job that can never start under the present quota; with --nocheck only warn.
+    """Refuse a job that can never start under the present quota or settings; with --nocheck only warn.
 
     Raises:
-        Refused: why, and what to do.
+        Refused: why, and what to do. Also if the bastion's own host does not run what the job asks of it.
     """
-    from bastion.client.jobs.startable import obstacle
+    from bastion.client.jobs.startable import host_obstacle, no_place, obstacle
 
-    problem = obstacle(client, spec)
+    refused = host_obstacle(client, spec)
+    if refused:
+        raise Refused(refused)
+    unplaced = no_place(client, spec)
+    problem, change = (unplaced, "the settings change") if unplaced else (obstacle(client, spec), "the quota changes")
     if problem is None:
         say("bastion: cannot check whether this job can start: no daemon has published a quota here yet")
     elif problem and call.flags.check:
-        raise Refused(f"{problem}; use --nocheck to submit the job anyway and wait until the quota changes")
+        raise Refused(f"{problem}; use --nocheck to submit the job anyway and wait until {change}")
     elif problem:
-        say(f"bastion: {problem}; the job waits until the quota changes")
+        say(f"bastion: {problem}; the job waits until {change}")
 
 
 def report_submitted(call: Invocation, client: Client, target: Target, submitted: Submitted, *, waiting: bool) -> None:

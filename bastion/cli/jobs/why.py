@@ -10,13 +10,14 @@ from absl import flags
 from bastion.cli import phrases
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client, warn_if_no_daemon
+from bastion.cli.jobs import goodput, why_eta, why_limits, why_places
 from bastion.cli.output import emit_json, plain
 from bastion.client import Client, JobInfo, PastAttempt, Result, Stage
 from bastion.core.errors import InvalidDocument
 from bastion.core.instants import to_rfc3339
-from bastion.core.model.clusters import shown, where
+from bastion.core.model.clusters import where
 from bastion.core.model.lifecycle import Status
-from bastion.core.status.document import CapacityWait, JobEntry, Phase, WaitReason
+from bastion.core.status.document import JobEntry, Phase, WaitReason
 from scheduler import ReasonCode
 
 if TYPE_CHECKING:
@@ -37,42 +38,15 @@ def _run(call: Invocation) -> int:
     info = client.require(call.operands[0])
     if info.stage is not Stage.COMPLETED and not call.json:
         warn_if_no_daemon(client, target)
-    estimate = _estimate(client, info) if call.flags.eta else None
+    estimate = why_eta.estimate(client, info) if call.flags.eta else None
     if call.json:
         emit_json(_document(client, info, estimate))
         return 0
     for line in _lines(client, info):
         print(line)
     if estimate is not None:
-        print(_eta_line(estimate, client.clock.now()))
+        print(why_eta.line(estimate, client.clock.now()))
     return 0
-
-
-def _estimate(client: Client, info: JobInfo) -> Estimate | None:
-    """Estimate the start; None if the job is not queued."""
-    if info.stage is not Stage.KNOWN or info.entry is None or info.entry.phase != Phase.QUEUED:
-        return None
-    from bastion.client.jobs.eta import estimate
-
-    return estimate(client, info)
-
-
-def _eta_line(estimate: Estimate, now: float) -> str:
-    eta = estimate.eta
-    if eta.p50 is None:
-        return f"  estimated start: unknown: {plain(eta.why)}"
-    soon = _from_now(eta.p50 - now)
-    if eta.p90 is None:
-        times = f"{soon} (p50; p90 unknown: {plain(eta.why)})"
-    elif (late := _from_now(eta.p90 - now)) == soon:
-        times = f"{soon} (p50 and p90)"
-    else:
-        times = f"{soon} (p50), {late} (p90)"
-    return f"  estimated start: {times}, unless jobs that go first are submitted"
-
-
-def _from_now(seconds: float) -> str:
-    return "within a minute" if seconds < 60 else f"in {phrases.two_units(seconds)}"
 
 
 def _lines(client: Client, info: JobInfo) -> Iterator[str]:
@@ -80,6 +54,7 @@ def _lines(client: Client, info: JobInfo) -> Iterator[str]:
     name = plain(info.name)
     if info.stage is Stage.COMPLETED and info.result is not None:
         yield from _ended(name, info, info.result, now)
+        yield from goodput.lines(info, now)
         return
     if info.stage is Stage.INVALID:
         yield f"{name} is refused: {plain(info.problem)} ({ReasonCode.INVALID_SPEC.value})"
@@ -98,15 +73,19 @@ def _lines(client: Client, info: JobInfo) -> Iterator[str]:
         status = info.status.value if info.status else "unknown"
         yield f"{name} is {status}; the daemon has not published details yet"
     else:
-        yield from _live(name, info, info.entry, now)
+        published = client.status(again=False)
+        unverified = published is not None and published.is_unverified(info.entry)
+        yield from _live(name, info, info.entry, now, unverified=unverified)
+        yield from why_places.without_quota(client, info.entry)
     if info.problem:
         yield f"  its new spec is refused: {plain(info.problem)}"
     if info.record is not None:
         yield from _attempts(map(PastAttempt.of, info.record.attempts), now)
+    yield from goodput.lines(info, now)
     yield from _alarms(client)
 
 
-def _live(name: str, info: JobInfo, entry: JobEntry, now: float) -> Iterator[str]:
+def _live(name: str, info: JobInfo, entry: JobEntry, now: float, *, unverified: bool) -> Iterator[str]:
     queued = entry.phase == Phase.QUEUED
     if queued:
         ago = phrases.age(entry.queued_at, now)
@@ -114,20 +93,28 @@ def _live(name: str, info: JobInfo, entry: JobEntry, now: float) -> Iterator[str
     else:
         yield f"{name} is {phrases.progress(entry, now)}"
     yield (
-        f"  needs {phrases.needs(entry)}; project {plain(entry.project_id)}, user {plain(entry.user_id)}, "
-        f"priority {entry.priority}"
+        f"  needs {phrases.needs(entry)}; project {plain(entry.project_id)}, user {plain(entry.user_id)}"
+        f"{' (unverified)' if unverified else ''}, priority {entry.priority}"
     )
     if info.image:
         yield f"  image {plain(info.image)}"
+    if info.runs_as_root:
+        yield "  runs as root on its hosts (--root_user)"
     yield from _labels(info)
+    if entry.queue is not None:
+        yield from why_places.kueue(entry, entry.queue, now)
     if entry.waiting is not None and not queued:
-        yield from _platform(entry.waiting, now)
+        in_kueue = entry.queue is not None and bool(entry.queue.workload)
+        yield from why_places.platform(entry.waiting, now, entry.instance_type, known=in_kueue)
     if not queued and entry.started_at is not None:
         yield f"  attempt {entry.attempt} started {phrases.age(entry.started_at, now)} ago"
+    if entry.phase == Phase.STOPPING and entry.host_problem:
+        yield f"  {plain(entry.host_problem)}"
     if entry.running_since is not None:
         saved = entry.checkpointed_at
         known = f", last checkpoint {phrases.age(saved, now)} ago" if saved is not None else ""
         yield f"  running for {phrases.age(entry.running_since, now)}{known}"
+    yield from why_limits.lines(info, now)
     if entry.reason is not None:
         yield from _reason(entry.reason, now)
     if entry.position is not None:
@@ -138,18 +125,6 @@ def _live(name: str, info: JobInfo, entry: JobEntry, now: float) -> Iterator[str
 def _labels(info: JobInfo) -> Iterator[str]:
     if info.labels:
         yield f"  labels {phrases.labels(info.labels)}"
-
-
-def _platform(waiting: CapacityWait, now: float) -> Iterator[str]:
-    """What the platform says of a gang that waits, since when, and whether it is half placed."""
-    yield f"  waiting for capacity since {to_rfc3339(waiting.since)}"
-    if waiting.message:
-        yield f"  {plain(shown(waiting.zone) or 'the platform')} says: {plain(waiting.message)}"
-    if waiting.partial_since is not None:
-        yield (
-            f"  half placed for {phrases.age(waiting.partial_since, now)} (since {to_rfc3339(waiting.partial_since)}): "
-            "some of its hosts have machines, and the others wait for theirs"
-        )
 
 
 def _reason(reason: WaitReason, now: float) -> Iterator[str]:
@@ -173,6 +148,9 @@ def _ended(name: str, info: JobInfo, result: Result, now: float) -> Iterator[str
         yield f"  queued {phrases.age(result.queued_at, now)} ago ({to_rfc3339(result.queued_at)})"
     yield from _labels(info)
     yield from _attempts(result.attempts, now)
+    if result.cleanup.outcome == "failed":
+        tries = f" {result.cleanup.tries} times" if result.cleanup.tries > 1 else ""
+        yield f"  its cleanup command failed{tries}: {plain(result.cleanup.message)} (bastion logs --attempt=0 {name})"
 
 
 def _attempts(attempts: Iterable[PastAttempt], now: float) -> Iterator[str]:
@@ -180,10 +158,8 @@ def _attempts(attempts: Iterable[PastAttempt], now: float) -> Iterator[str]:
         saved = attempt.checkpointed_at
         known = f"; last checkpoint {phrases.age(saved, now)} ago" if saved is not None else ""
         for each in attempt.tries:
-            yield (
-                f"  attempt {attempt.number}, try {each.number}: worker {each.failed_worker} exited with code "
-                f"{each.exit_code}"
-            )
+            how = f"worker {each.failed_worker} exited with code {each.exit_code}"
+            yield f"  attempt {attempt.number}, try {each.number}: {'stuck, restarted in place' if each.stuck else how}"
         yield (
             f"  attempt {attempt.number}{plain(where(attempt.zone))} ended {phrases.age(attempt.ended_at, now)} ago, "
             f"{phrases.ending(attempt.cause, attempt.message)}{known}"
@@ -198,24 +174,6 @@ def _alarms(client: Client) -> Iterator[str]:
         return
     for alarm in status.alarms if status is not None else ():
         yield f"  alarm: {plain(alarm)}"
-
-
-def _eta_document(estimate: Estimate | None) -> dict[str, Any] | None:
-    """The estimate as RFC 3339 instants, or null with `why`."""
-    if estimate is None:
-        return None
-    eta = estimate.eta
-    instants = {
-        name: None if instant is None else to_rfc3339(instant)
-        for name, instant in (("p10", eta.p10), ("p50", eta.p50), ("p90", eta.p90))
-    }
-    return {
-        **instants,
-        "why": eta.why or None,
-        "jobs_of_unknown_duration": eta.unknown,
-        "from_ended_jobs": estimate.results,
-        "from_declared_durations": estimate.declared,
-    }
 
 
 def _headline(client: Client, info: JobInfo) -> Mapping[str, Any] | None:
@@ -247,7 +205,8 @@ def _document(client: Client, info: JobInfo, estimate: Estimate | None) -> dict[
         "labels": dict(info.labels),
         "job": info.entry.model_dump(mode="json") if info.entry is not None else None,
         "attempts": [attempt.model_dump(mode="json") for attempt in record.attempts] if record else None,
-        "eta": _eta_document(estimate),
+        "eta": why_eta.document(estimate),
+        "goodput": goodput.document(info, client.clock.now()),
         "problem": info.problem or None,
         "result": result,
         "at": to_rfc3339(client.clock.now()),
@@ -264,8 +223,9 @@ WHY = Command(
         The estimated start comes from running the scheduler forward: the job starts by p50 in half of the simulations,
         by p90 in nine of ten. Durations come from the owners (bastion launch --expected_duration) or from similar
         completed jobs; without them the start is unknown. The estimate ignores jobs submitted later, pool changes and
-        lost nodes. In the JSON, eta holds p10, p50 and p90 as times, or null with a why; reason is null for a job that
-        does not wait.""",
+        lost nodes. Where Kueue decides, order and ETA are Kueue's: the command shows what Kueue says of the job's
+        Workload, and no estimate. In the JSON, eta holds p10, p50 and p90 as times, or null with a why; reason is null
+        for a job that does not wait.""",
     examples=("bastion why train-1",),
     operands=(1, 1),
     takes_output=True,

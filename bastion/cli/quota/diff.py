@@ -59,6 +59,10 @@ def document(found: Difference) -> dict[str, Any]:
             for change in found.projects
         },
         "rules": _rules(found.rules),
+        "admins": [
+            {"project": each.project or None, "added": list(each.added), "removed": list(each.removed)}
+            for each in found.admins
+        ],
     }
 
 

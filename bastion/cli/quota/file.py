@@ -57,5 +57,9 @@ def document(policy: Policy) -> dict[str, Any]:
             "default": rule_values(policy.default_rules),
             "projects": {project: rule_values(rules) for project, rules in sorted(policy.project_rules.items())},
         },
+        "admins": {
+            "bastion": list(policy.admins.bastion),
+            "projects": {project: list(users) for project, users in sorted(policy.admins.projects.items())},
+        },
         "warnings": [{"line": warning.line, "message": warning.message} for warning in policy.warnings],
     }

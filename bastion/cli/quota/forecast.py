@@ -28,6 +28,8 @@ def lines(answer: WhatIf, now: float) -> Iterator[str]:
     yield from _queue_lines(answer, now)
     yield ""
     yield from _past_lines(answer.past)
+    if answer.delegated:
+        yield f"Jobs of {', '.join(answer.delegated)} left out: order and ETA are Kueue's"
 
 
 def _queue_lines(answer: WhatIf, now: float) -> Iterator[str]:
@@ -181,6 +183,7 @@ def document(answer: WhatIf) -> dict[str, Any]:
             ],
             "untold": answer.untold,
         },
+        "delegated": list(answer.delegated),
         "past": {
             "days": past.days,
             "covered": None if found is None else {"begin": to_rfc3339(found.begin), "end": to_rfc3339(found.end)},

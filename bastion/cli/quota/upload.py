@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 _NO_POLICY = Policy(tiers=(), weights={}, members={})
 
 
-def _define(values: flags.FlagValues) -> None:
+def define(values: flags.FlagValues) -> None:
+    """The flags of every command that uploads a quota file."""
     quota_root.define(values)
     flags.DEFINE_boolean(
         "yes",
@@ -44,14 +45,14 @@ def _run(call: Invocation) -> int:
         return EXIT_REFUSED
     quota_file.tell_warnings(path, policy)
     quota_client, suffix = quota_root.open_quota_client(call)
-    upload = _Upload(call, quota_client, suffix, data, policy)
-    code = upload.run()
+    upload = Upload(call, quota_client, suffix, data, policy)
+    code = upload.run(quota_client.present())
     if call.json:
         emit_json(upload.document)
     return code
 
 
-class _Upload:
+class Upload:
     """One upload; `document` is for `--output=json`."""
 
     def __init__(self, call: Invocation, quota_client: QuotaClient, suffix: str, data: bytes, policy: Policy) -> None:
@@ -62,9 +63,9 @@ class _Upload:
         self._policy = policy
         self.document: dict[str, Any] = {"valid": True, "url": quota_client.url, "uploaded": False}
 
-    def run(self) -> int:
+    def run(self, present: QuotaFile) -> int:
+        """Replace `present`, and only that; return the exit code."""
         call, quota_client = self._call, self._client
-        present = quota_client.present()
         self.document["generation"] = present.generation
         if present.generation and present.data == self._data:
             self.document["difference"] = diff.document(difference(self._policy, self._policy))
@@ -147,6 +148,6 @@ UPLOAD = Command(
     ),
     operands=(1, 1),
     takes_output=True,
-    define=_define,
+    define=define,
     run=_run,
 )

@@ -35,6 +35,14 @@ def _define(values: flags.FlagValues) -> None:
     ):
         least = 0 if name in ("jobs", "running") else 1
         flags.DEFINE_integer(name, default, meaning, lower_bound=least, upper_bound=most, flag_values=values)
+    flags.DEFINE_integer(
+        "chain",
+        1,
+        "Length of the chains of waiting jobs: each job but the first of a chain awaits the one before it.",
+        lower_bound=1,
+        upper_bound=most,
+        flag_values=values,
+    )
     flags.DEFINE_float(
         "seconds", 60.0, "Stop after this time and at least five decisions.", lower_bound=0, flag_values=values
     )
@@ -64,6 +72,7 @@ def _run(call: Invocation) -> int:
         "jobs": values.jobs,
         "projects": values.projects,
         "running": values.running,
+        "chain": values.chain,
     }
     if call.json:
         emit_json(found)
@@ -77,7 +86,9 @@ def _load(call: Invocation, pending: int) -> SyntheticLoad:
 
     values = call.flags
     draw = random.Random(values.seed).random
-    return SyntheticLoad(pending=pending, projects=values.projects, running=values.running, draw=draw)
+    return SyntheticLoad(
+        pending=pending, projects=values.projects, running=values.running, draw=draw, chain=values.chain
+    )
 
 
 def _measure(load: SyntheticLoad, decisions: int, seconds: float) -> tuple[float, list[float], list[float]]:
@@ -134,7 +145,7 @@ def _peak_rss_mb() -> float:
 
 BENCH = Command(
     summary="Measures the scheduler on synthetic jobs of several sizes, types, users and priorities.",
-    usage="[--jobs=N] [--projects=M] [--running=K] [--output=json]",
+    usage="[--jobs=N] [--projects=M] [--running=K] [--chain=L] [--output=json]",
     details="""cold_ms is the first decision. decision_ms_p50 and decision_ms_p99 are for the steady state: between two
         decisions three jobs arrive, three end and three are cancelled, besides what the plan starts and stops.
         explain_ms_p50 is the extra time for the reasons of all waiting jobs, their queue positions and the projects'

@@ -156,6 +156,8 @@ DECIDE = Command(
         objects with min_replicas, max_replicas and resources_per_replica; its minimum replaces resources. An active
         elastic job may have replicas, the present number for each scaling, including min_replicas (default: those).
 
+        Leave out jobs of resource types that Kueue decides on: the command reads no settings.
+
         There is one decision. Membership and the slots of a bastion's own host do not count: there is only the pool,
         and a job whose resources are {} starts. --output=json prints the decisions in scheduling order, each with
         name, run (whether the job starts or keeps running), tier, reason, message, position in the pool's queue,

@@ -18,7 +18,7 @@ from bastion.core.limits import PRIORITY_DEFAULT, PRIORITY_MAX, PRIORITY_MIN
 from scheduler import Job, JobStatus, Scaling
 
 _NEEDED = ("name", "project_id", "user_id", "creation_time", "resources")
-_KNOWN = (*_NEEDED, "priority", "status", "tier", "started_at", "scaling_specs", "replicas")
+_KNOWN = (*_NEEDED, "priority", "status", "tier", "started_at", "scaling_specs", "replicas", "after")
 # As in a job spec.
 _SCALINGS_MAX = 16
 _REPLICAS_MAX = 10_000
@@ -112,6 +112,7 @@ class _Entry:
             charged=charged,
             started_at=(self._instant("started_at") if "started_at" in self._fields else created) if running else None,
             scaling=scaling,
+            after=self._after(running=running),
         )
 
     def _refuse(self, name: str, problem: str) -> NoReturn:
@@ -134,6 +135,16 @@ class _Entry:
         if instant is None:
             self._refuse(name, "it must be seconds since 1970, or like 2026-01-02T03:04:05Z")
         return instant
+
+    def _after(self, *, running: bool) -> tuple[str, ...]:
+        names = self._fields.get("after")
+        if names is None:
+            return ()
+        if not isinstance(names, list) or not all(isinstance(name, str) and name for name in names):
+            self._refuse("after", "it must be a list of names of jobs that it awaits")
+        if running and names:
+            self._refuse("after", "it applies only to a PENDING job; leave it out")
+        return tuple(dict.fromkeys(names))
 
     def _whole(self, name: str, least: int, most: int, default: int) -> int:
         value = self._fields.get(name)

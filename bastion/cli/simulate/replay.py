@@ -255,7 +255,7 @@ REPLAY = Command(
     details="""The trace is CSV with a header: job_id, project, submit_s, duration_s (seconds), chips, and user, which
         may be empty. Chips are units of the quota file's only resource type. The window holds the jobs submitted in it
         and those that would still run at its beginning. With --load the pool follows from the window's jobs, and each
-        project keeps its fraction of it. Membership is not checked.
+        project keeps its fraction of it. Membership is not checked. Leave out jobs that Kueue decided on.
 
         Policies: bastion is the production scheduler; greedy distributes the pool anew at every tick and stops jobs
         that get nothing; fifo is one queue for all; static gives each project a private quota.

@@ -24,7 +24,7 @@ from typing import IO
 
 from bastion.client.code import files as code_files
 from bastion.client.code.files import CodeFiles
-from bastion.core import limits
+from bastion.core import limits, secret_signs
 from bastion.core.bucket import bundles, keys
 from bastion.core.errors import PreconditionFailed, Refused, StoreUnavailable
 from bastion.ports import ObjectStore
@@ -194,7 +194,7 @@ def _secret_inside(folder: Path, path: str, found: CodeFiles) -> str:
     if found.files[path].st_size > bundles.SECRET_SCAN_BYTES:
         return ""
     with _opened(folder / path) as file:
-        return bundles.secret_in(file.read(bundles.SECRET_SCAN_BYTES))
+        return secret_signs.secret_in(file.read(bundles.SECRET_SCAN_BYTES))
 
 
 def _opened(path: Path) -> IO[bytes]:

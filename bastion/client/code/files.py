@@ -36,6 +36,29 @@ def git_top(folder: Path) -> Path | None:
     return None
 
 
+def commit_of(folder: Path) -> str:
+    """The commit of the folder's git repository, with `-dirty` if files of the folder differ; empty if unknown."""
+    if git_top(folder) is None:
+        return ""
+    commit = _git(folder, "rev-parse", "HEAD")
+    return f"{commit}-dirty" if commit and _git(folder, "status", "--porcelain", "--", ".") else commit
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    """Return what git prints; empty if it fails."""
+    try:
+        done = subprocess.run(
+            ["git", "-C", str(folder), *arguments],
+            capture_output=True,
+            check=False,
+            stdin=subprocess.DEVNULL,
+            env=_environment(),
+        )
+    except OSError:
+        return ""
+    return done.stdout.decode("utf-8", "replace").strip() if done.returncode == 0 else ""
+
+
 def find(folder: Path, *, exclude: Sequence[str] = ()) -> CodeFiles:
     """Find the files to pack: git's if there is a repository, else all.
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from bastion.client.jobs.job_info import Cancelled, Stage, Submitted
+from bastion.client.jobs.job_info import Cancelled, JobInfo, Stage, Submitted
 from bastion.client.jobs.lookup import Lookup
 from bastion.core import limits
 from bastion.core.bucket import keys
@@ -28,15 +28,34 @@ class Client(Lookup):
             Refused: a job of that name already exists, or the update does not fit it.
         """
         self.check_name(spec.name)
-        key = keys.active(spec.name)
+        owner = ""
+        if self.takes_inboxes:
+            self.user = spec.user_id
+            owner = self._checked_inbox(self.inbox)
         content = spec.to_bytes() if data is None else data
+        if owner and isinstance(state := self._state(spec.name), JobRecord):
+            if state.owner != owner:
+                raise Refused(
+                    f"a job of {state.owner} named {spec.name!r} already exists (bastion why {spec.name}); "
+                    "choose another name"
+                )
+            return self._update(spec, content, owner)
         try:
-            meta = self.store.put(key, content, generation=0)
+            meta = self.store.put(keys.active(spec.name, owner), content, generation=0)
         except PreconditionFailed:
-            return self._update(spec, content)
-        return Submitted(name=spec.name, uid=self._uid(spec.name, meta.generation), generation=meta.generation)
+            return self._update(spec, content, owner)
+        uid = self._uid(spec.name, meta.generation, owner=owner)
+        return Submitted(name=spec.name, uid=uid, generation=meta.generation)
 
-    def _update(self, spec: job_spec.JobSpec, content: bytes) -> Submitted:
+    def _checked_inbox(self, user: str) -> str:
+        if not keys.is_inbox_user(user):
+            raise Refused(
+                f"this bastion takes jobs from inboxes, and {user!r} is no name of one (1 to 63 of a-z, 0-9, '.', '_', "
+                "'-'); ask its administrator for yours, then set it: user_id in the user config, or --user_id"
+            )
+        return user
+
+    def _update(self, spec: job_spec.JobSpec, content: bytes, owner: str) -> Submitted:
         name = spec.name
         exists = Refused(
             f"a job named {name!r} already exists (bastion why {name}); choose another name, or cancel it first: "
@@ -54,8 +73,10 @@ class Client(Lookup):
         job_spec.overwriting(spec, state.job)
         if state.status not in (Status.PENDING, Status.ACTIVE):
             raise Refused(f"the job {name!r} is ending ({state.status.value}); submit the new spec after it has ended")
+        # A job that was accepted before there were inboxes has no object in one yet.
+        generation = 0 if owner and state.pin is None else state.generation
         try:
-            meta = self.store.put(keys.active(name), content, generation=state.generation)
+            meta = self.store.put(keys.active(name, owner), content, generation=generation)
         except PreconditionFailed as error:
             raise Refused(
                 f"someone else changed the spec of {name!r} in the meantime; check it (bastion why {name}), then try "
@@ -63,43 +84,63 @@ class Client(Lookup):
             ) from error
         return Submitted(name=name, uid=state.uid, generation=meta.generation, update=True)
 
-    def cancel(self, name: str, *, by: str) -> Cancelled:
+    def cancel(self, name: str, *, by: str, only_of: str | None = None) -> Cancelled:
         """Request the job's end and return at once; a refused spec is deleted instead.
 
         Args:
             by: The user, for the history.
+            only_of: The user whose job it must be; None: anybody's.
 
         Raises:
-            Refused: there is no such job, or it has ended.
+            Refused: there is no such job, it has ended, or it is somebody else's.
         """
         self.check_name(name)
         info = self.require(name)
+        if only_of is not None and self._submitter(info) != only_of:
+            raise Refused(f"the job {name!r} is not a job of {only_of}; it is left alone")
         if info.stage is Stage.COMPLETED:
             outcome = info.result.outcome if info.result else "completed"
             raise Refused(f"the job {name!r} has already ended ({outcome}); there is nothing to cancel")
         if info.stage is Stage.INVALID:
-            self.store.delete(keys.active(name), generation=info.generation)
+            self.store.delete(self.spec_key(name), generation=info.generation)
             return Cancelled(name=name, uid="", removed=True)
-        if info.status in (Status.CLEANING, Status.COMPLETED):
+        waits = info.record is not None and info.record.awaits_group
+        if info.status in (Status.CLEANING, Status.COMPLETED) and not waits:
             raise Refused(f"the job {name!r} is already ending; there is nothing to cancel")
         # Until the daemon has accepted the job, its uid is our guess; the request's time identifies the job as well.
         uid = info.uid if info.stage is Stage.KNOWN else ""
         data = cancel_request.to_bytes(by=by, at=to_rfc3339(self.clock.now()), uid=uid)
+        key = self._request_key(name, by)
         for _ in range(_TRIES):
-            present = self.store.head(keys.user_state(name))
-            if present is not None and self._is_requested(name, info.uid):
+            present = self.store.head(key)
+            if present is not None and self.is_cancelled(name, info.uid):
                 return Cancelled(name=name, uid=info.uid, generation=info.generation, already=True)
             try:
-                self.store.put(keys.user_state(name), data, generation=present.generation if present else 0)
+                self.store.put(key, data, generation=present.generation if present else 0)
             except PreconditionFailed:
                 continue  # another request came or went meanwhile
             return Cancelled(name=name, uid=info.uid, generation=info.generation)
-        raise PreconditionFailed(f"{keys.user_state(name)} keeps changing: someone else is writing it; try again")
+        raise PreconditionFailed(f"{key} keeps changing: someone else is writing it; try again")
 
-    def _is_requested(self, name: str, uid: str) -> bool:
+    def _request_key(self, name: str, by: str = "") -> str:
+        owner = self._checked_inbox(self.inbox or by) if self.takes_inboxes else ""
+        return keys.user_state(name, owner)
+
+    def _submitter(self, info: JobInfo) -> str | None:
+        """Whose job it is; None if there is no readable spec."""
+        if info.record is not None:
+            return info.record.job.user_id
         try:
-            data = self.store.get(keys.user_state(name), max_bytes=limits.DOCUMENT_MAX_BYTES).data
+            data = self.store.get(self.spec_key(info.name), max_bytes=limits.SPEC_MAX_BYTES).data
+            return job_spec.parse(data, name=info.name, bastion=self.bastion).user_id
+        except (NotFound, ObjectTooLarge, Refused):
+            return None
+
+    def is_cancelled(self, name: str, uid: str) -> bool:
+        """Whether a request for the job's end waits for the daemon, or for the end."""
+        try:
+            data = self.store.get(self._request_key(name), max_bytes=limits.DOCUMENT_MAX_BYTES).data
             user_request = cancel_request.read(data)
-        except (NotFound, ObjectTooLarge, InvalidDocument):
+        except (NotFound, ObjectTooLarge, InvalidDocument, Refused):
             return False
         return user_request.cancel and bool(uid) and user_request.uid == uid

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from bastion.client.jobs.client import Client
 from bastion.client.jobs.results import Result
@@ -41,13 +42,22 @@ def past_jobs(results: Iterable[Result], live: Iterable[Job], durations: Duratio
     waiting = list(live)
     taken = {job.name for job in waiting}
     found: list[PastJob] = []
+    names: dict[str, str] = {}
     for result in results:
         # Namesakes are different jobs.
         name = result.name if result.name not in taken else f"{result.name}.{result.uid or len(found)}"
         past = _past_job(result, name)
         if past is not None and name not in taken:
             taken.add(name)
+            names[result.uid] = name
             found.append(past)
+    # Until here, what a job awaited is told by uid.
+    found = [
+        replace(past, job=replace(past.job, after=tuple(names[uid] for uid in past.job.after if uid in names)))
+        if past.job.after
+        else past
+        for past in found
+    ]
     for job in waiting:
         past = _live_job(job, durations, now)
         if past is not None:
@@ -74,6 +84,10 @@ def _past_job(result: Result, name: str) -> PastJob | None:
         queued_at=min(queued, began),
         demand=dict(amounts_of(spec.resources)),
         on_bastion=spec.runner is None,
+        instance_type=spec.instance_type,
+        cleanup=spec.has_cleanup,
+        root=spec.as_root,
+        after=tuple(each.uid for each in spec.limits.after),
     )
     return PastJob(job=job, seconds=last.ended_at - began, began_at=began)
 
@@ -87,6 +101,10 @@ def _live_job(job: Job, durations: Durations, now: float) -> PastJob | None:
         queued_at=job.queued_at,
         demand=job.demand,
         on_bastion=job.on_bastion,
+        instance_type=job.instance_type,
+        cleanup=job.cleanup,
+        after=job.after,
+        max_run_seconds=job.max_run_seconds,
     )
     began = job.started_at if job.status is not JobStatus.PENDING else None
     ran = max(0.0, now - began) if began is not None else 0.0

@@ -20,7 +20,7 @@ from bastion.client.jobs.job_info import JobInfo
 from bastion.core import limits
 from bastion.core.errors import InvalidDocument, NotFound, StoreError
 from bastion.core.reconcile.scheduling_view import past_evictions
-from bastion.core.status.jobs import published_snapshot
+from bastion.core.status.jobs import awaits_kueue, published_snapshot, without_delegated
 from scheduler import Job, JobStatus, ReasonCode, Snapshot
 from scheduler.decide.capacity import amounts_of
 from scheduler.simulation.durations import Durations, JobProfile
@@ -32,6 +32,7 @@ RESULTS_MAX = 200
 LISTED_MAX = 5 * limits.LIST_PAGE_OBJECTS
 HORIZON_SECONDS = 30 * 86_400.0
 DRAWS = 40
+KUEUE_DECIDES = "order and ETA are Kueue's"
 # A decision costs in proportion to the jobs: jobs times decisions for about three seconds.
 _WORK_MAX = 200_000
 _DECISIONS_MAX = 4000
@@ -60,7 +61,9 @@ def estimate(client: Client, info: JobInfo) -> Estimate:
         status = client.status(again=False)
         if status is None:
             return _unknown("no daemon has published what is running")
-        snapshot = _snapshot(published_snapshot(status, client.policy()), info)
+        if info.entry is not None and awaits_kueue(status, info.entry):
+            return _unknown(KUEUE_DECIDES)
+        snapshot = _snapshot(without_delegated(published_snapshot(status, client.policy())), info)
     except InvalidDocument as error:
         return _unknown(str(error))
     except NotFound:

@@ -152,7 +152,15 @@ def follow(
         StoreError: other than `StoreUnavailable`; a retry would not help.
     """
     meter = RequestMeter(client.store)
-    following = _Following(Client(meter, client.root, client.clock), name, uid, generation, what)
+    watching = Client(meter, client.root, client.clock)
+    watching.learn_from(client)
+    following = _Following(
+        watching,
+        name,
+        uid,
+        generation,
+        what,
+    )
     silent = False
     while True:
         before, most = meter.requests, math.inf
@@ -292,7 +300,9 @@ class _Following:
             return info
         if info.record is not None and self._is_ours(info.record):
             return info
-        return None
+        # Somebody else's job may have the name.
+        own = self._client.look_in_inbox(self._name)
+        return own if own is not None and own.uid == self._uid else None
 
     def _is_ours(self, record: JobRecord) -> bool:
         if self._generation and record.generation == self._generation:
@@ -348,7 +358,7 @@ class _Following:
     def _look_at_spec(self) -> None:
         """Look alternately whether the spec has changed, and whether it is refused."""
         self._ask_refusal = not self._ask_refusal
-        key = keys.invalid(self._name) if self._ask_refusal else keys.active(self._name)
+        key = self._client.refusal_key(self._name) if self._ask_refusal else self._client.spec_key(self._name)
         meta = self._client.store.head(key)
         generation = meta.generation if meta else 0
         if self._ask_refusal:

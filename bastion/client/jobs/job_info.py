@@ -62,10 +62,23 @@ class JobInfo:
         return self.record.job.labels if self.record is not None else {}
 
     @property
+    def runs_as_root(self) -> bool:
+        """Whether the job asked for it (`runner.root`)."""
+        return self.record is not None and self.record.job.as_root
+
+    @property
     def image(self) -> str:
         """The container image that the spec names; empty if none, or if the job has completed."""
         runner = self.record.job.runner if self.record is not None else None
         return runner.image if runner is not None else ""
+
+    @property
+    def output_to(self) -> str:
+        """The user's own place of the job's outputs; empty if they are in the bastion's bucket."""
+        if self.result is not None:
+            return self.result.output_to
+        runner = self.record.job.runner if self.record is not None else None
+        return runner.output_to if runner is not None else ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

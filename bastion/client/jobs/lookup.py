@@ -48,9 +48,10 @@ class Lookup(Overview):
                 raise
             return JobInfo(name=name, uid="", stage=Stage.INVALID, problem=problem)
         state = self._state(name)
-        meta = self.store.head(keys.active(name))
+        owner = self._pinned(state)
+        meta = self.store.head(keys.active(name, owner))
         generation = meta.generation if meta else 0
-        problem = self._problem(name, generation=generation) if meta else ""
+        problem = self._problem(name, generation=generation, owner=owner) if meta else ""
         if isinstance(state, JobRecord):
             # A job's end writes the result first, then deletes the spec and the state.
             ending = state.status is Status.COMPLETED
@@ -70,14 +71,46 @@ class Lookup(Overview):
         if isinstance(state, Status) and state is not Status.COMPLETED:
             return JobInfo(name=name, uid="", stage=Stage.KNOWN, status=state, problem=problem, generation=generation)
         if meta is not None:
+            own = self.look_in_inbox(name)
+            if own is not None:
+                return own
             stage = Stage.INVALID if problem else Stage.SUBMITTED
-            return JobInfo(
-                name=name, uid=self._uid(name, generation), stage=stage, problem=problem, generation=generation
-            )
+            uid = self._uid(name, generation, owner=owner)
+            return JobInfo(name=name, uid=uid, stage=stage, problem=problem, generation=generation)
         result = self.result(name)
-        if result is None:
-            return None
+        if result is None or result.inbox:
+            own = self.look_in_inbox(name)
+            if own is not None or result is None:
+                return own
         return JobInfo(name=name, uid=result.uid, stage=Stage.COMPLETED, result=result)
+
+    def look_in_inbox(self, name: str) -> JobInfo | None:
+        """Find what this client's inbox holds of that name, while it is no job; None if there is nothing."""
+        owner = self.inbox if self.takes_inboxes else ""
+        meta = self.store.head(keys.active(name, owner)) if owner else None
+        if meta is None:
+            return None
+        problem = self._problem(name, generation=meta.generation, owner=owner)
+        uid, stage = self._uid(name, meta.generation, owner=owner), Stage.INVALID if problem else Stage.SUBMITTED
+        return JobInfo(name=name, uid=uid, stage=stage, problem=problem, generation=meta.generation)
+
+    def spec_key(self, name: str) -> str:
+        """Where the spec of that name is that is not accepted yet."""
+        return keys.active(name, self._inbox_of(None))
+
+    def refusal_key(self, name: str) -> str:
+        """Where the daemon says why it refuses that spec."""
+        return keys.invalid(name, self._inbox_of(None))
+
+    def _inbox_of(self, state: JobRecord | Status | None) -> str:
+        """Whose inbox has the spec: the job's, else ours; empty if it is in `jobs/active/`."""
+        if isinstance(state, JobRecord):
+            return self._pinned(state)
+        return self.inbox if self.takes_inboxes else ""
+
+    @staticmethod
+    def _pinned(state: JobRecord | Status | None) -> str:
+        return state.pin.user if isinstance(state, JobRecord) and state.pin is not None else ""
 
     def require(self, name: str) -> JobInfo:
         """Find the job as `look` does. Raises `Refused` if there is no such job; the message suggests similar names."""
@@ -123,8 +156,9 @@ class Lookup(Overview):
             result = self.result(name, uid)
             if result is not None:
                 return job_spec.from_document(result.document, name=name)
-            stored = self.store.get(keys.active(name), max_bytes=limits.SPEC_MAX_BYTES)
-            if self._uid(name, stored.meta.generation) == uid:
+            owner = self._inbox_of(state)
+            stored = self.store.get(keys.active(name, owner), max_bytes=limits.SPEC_MAX_BYTES)
+            if self._uid(name, stored.meta.generation, owner=owner) == uid:
                 return job_spec.parse(stored.data, name=name, bastion=self.bastion)
         except (NotFound, InvalidDocument, Refused):
             return None
@@ -170,11 +204,11 @@ class Lookup(Overview):
             return []
         return [line for line in data.decode("utf-8", "replace").split("\n") if line]
 
-    def _uid(self, name: str, generation: int) -> str:
+    def _uid(self, name: str, generation: int, *, owner: str = "") -> str:
         """The uid that the daemon gives; it hashes the daemon's spelling of the ROOT (ours may be a symlink)."""
-        status = self.status()
+        status = self.status(again=False)
         root = status.root if status is not None else ""
-        return keys.job_uid(root or self.root.url, name, generation)
+        return keys.job_uid(root or self.root.url, name, generation, owner=owner)
 
     def _state(self, name: str) -> JobRecord | Status | None:
         try:
@@ -191,12 +225,12 @@ class Lookup(Overview):
             return None  # the state says enough to cancel the job
         return entry if entry is not None and entry.uid == uid else None
 
-    def _problem(self, name: str, *, generation: int | None) -> str:
+    def _problem(self, name: str, *, generation: int | None, owner: str = "") -> str:
         """The problem that `jobs/invalid/` holds for the spec of that generation (None: of any)."""
         try:
-            found = refusal.read(self.store.get(keys.invalid(name), max_bytes=limits.DOCUMENT_MAX_BYTES).data)
+            found = refusal.read(self.store.get(keys.invalid(name, owner), max_bytes=limits.DOCUMENT_MAX_BYTES).data)
         except (NotFound, ObjectTooLarge, InvalidDocument):
             return ""
-        if found.name != name or generation not in (None, found.generation):
+        if found.name != name or found.request or generation not in (None, found.generation):
             return ""
         return found.problem or "it is not a valid job spec"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import partial
 from itertools import islice
 from typing import Protocol
@@ -15,6 +15,7 @@ from bastion.client.jobs.results import Result, read_result
 from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.errors import InvalidDocument, NotFound, ObjectTooLarge, StoreError
+from bastion.core.model.identity import Mode
 from bastion.core.status import packing
 from bastion.core.status.document import BacklogEntry, JobEntry, StatusDocument
 from bastion.ports import Clock, ObjectStore
@@ -40,19 +41,42 @@ class Overview:
 
     Args:
         store: Its keys are relative to the bastion's ROOT.
+        user: Whose inbox to use, if the bastion takes jobs from inboxes.
+        inbox: The inbox to use instead, such as a project's.
     """
 
-    def __init__(self, store: ObjectStore, root: BastionRoot, clock: Clock) -> None:
+    def __init__(self, store: ObjectStore, root: BastionRoot, clock: Clock, *, user: str = "", inbox: str = "") -> None:
+        self.user = user
+        self.shared_inbox = inbox
         self.store = store
         self.root = root
         self.clock = clock
         self._status: StatusDocument | None = None
+        self._asked_mode = False
         self._status_generation = 0
         self._policy: quota.Policy | None = None
+
+    def learn_from(self, other: Overview) -> None:
+        """Take over whose inbox the other client of this bastion uses, and the status that it has read."""
+        self.user, self.shared_inbox = other.user, other.shared_inbox
+        self._status, self._status_generation = other._status, other._status_generation
+        self._asked_mode = other._asked_mode
 
     @property
     def bastion(self) -> str:
         return self.root.bastion
+
+    @property
+    def inbox(self) -> str:
+        return self.shared_inbox or self.user
+
+    @property
+    def takes_inboxes(self) -> bool:
+        """Whether jobs and requests go to inboxes, by the status document; not if it cannot be read."""
+        if self._status is None and not self._asked_mode:
+            with contextlib.suppress(InvalidDocument):
+                self.status(again=False)
+        return self._status is not None and self._status.mode == Mode.INBOX
 
     @property
     def pace(self) -> Pace:
@@ -70,6 +94,7 @@ class Overview:
         """
         if self._status is not None and not again:
             return self._status
+        self._asked_mode = True
         meta = self.store.head(keys.STATUS)
         if meta is None:
             return None
@@ -96,7 +121,11 @@ class Overview:
         return status.entries if status is not None else {}
 
     def unread(self, *, again: bool = True, most: int | None = None) -> list[str]:
-        """Names of specs that the status document does not mention, in order.
+        """Names of `unread_specs`."""
+        return [name for name, _ in self.unread_specs(again=again, most=most)]
+
+    def unread_specs(self, *, again: bool = True, most: int | None = None) -> list[tuple[str, str]]:
+        """Names and keys of specs that the status document does not mention, in order.
 
         The daemon has not read them yet, or a queue limit keeps them out (`backlog`).
 
@@ -106,8 +135,20 @@ class Overview:
         """
         status = self.status(again=again)
         known = {*status.entries, *(spec.name for spec in status.invalid)} if status is not None else set()
-        listed = (meta.key.removeprefix(keys.JOBS_ACTIVE) for meta in self.store.list(keys.JOBS_ACTIVE))
-        return list(islice((name for name in listed if name not in known), most))
+        # Consoles make an object of the folder's name for an empty folder.
+        return list(islice((each for each in self._specs() if each[0] and each[0] not in known), most))
+
+    def _specs(self) -> Iterator[tuple[str, str]]:
+        """Yield name and key of every spec where the daemon looks for them."""
+        if not self.takes_inboxes:
+            yield from (
+                (meta.key.removeprefix(keys.JOBS_ACTIVE), meta.key) for meta in self.store.list(keys.JOBS_ACTIVE)
+            )
+            return
+        for meta in self.store.list(keys.INBOX):
+            found = keys.InboxKey.parse(meta.key)
+            if found is not None and not found.request:
+                yield found.job, meta.key
 
     def backlog(self, *, again: bool = True) -> tuple[BacklogEntry, ...]:
         """The users whose jobs a queue limit keeps out, the largest number of jobs first."""

@@ -13,6 +13,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    StrictBool,
     StrictInt,
     StrictStr,
     ValidationError,
@@ -51,6 +52,12 @@ class PastTry(_Part):
     number: StrictInt = 0
     exit_code: StrictInt | None = None
     failed_worker: StrictInt | None = None
+    started_at: Instant | None = None
+    ended_at: Instant | None = None
+    checkpointed_at: Instant | None = None
+    first_step: StrictInt | None = None
+    last_step: StrictInt | None = None
+    stuck: StrictBool = False
 
 
 class PastAttempt(_Part):
@@ -70,13 +77,27 @@ class PastAttempt(_Part):
     message: StrictStr = ""
     exit_code: StrictInt | None = None
     failed_worker: StrictInt | None = None
+    held_at: Instant | None = None
+    try_since: Instant | None = None
+    stopped_at: Instant | None = None
     checkpointed_at: Instant | None = None
+    first_step: StrictInt | None = None
+    last_step: StrictInt | None = None
     zone: StrictStr = ""
     tries: Annotated[tuple[PastTry, ...], BeforeValidator(_objects)] = ()
 
     @staticmethod
     def of(attempt: job_record.PastAttempt) -> PastAttempt:
         return PastAttempt.model_validate(attempt.model_dump(mode="json"))
+
+
+class PastCleanup(_Part):
+    """How the cleanup command ended; `outcome` is `succeeded` or `failed`, empty if it did not run."""
+
+    tries: StrictInt = 0
+    outcome: StrictStr = ""
+    exit_code: StrictInt | None = None
+    message: StrictStr = ""
 
 
 class Result(_Part):
@@ -98,6 +119,7 @@ class Result(_Part):
     by: StrictStr = ""
     queued_at: Instant | None = None
     attempts: Annotated[tuple[PastAttempt, ...], BeforeValidator(_objects)] = ()
+    cleanup: PastCleanup = PastCleanup()
     document: Mapping[str, Any] = Field(default_factory=dict)
 
     @property
@@ -106,6 +128,34 @@ class Result(_Part):
         metadata = self.document.get("metadata")
         found = metadata.get("labels") if isinstance(metadata, dict) else None
         return {key: value for key, value in found.items() if isinstance(value, str)} if isinstance(found, dict) else {}
+
+    @property
+    def group(self) -> str:
+        """The group that the spec names; empty if none, or if it is malformed."""
+        found = self._table("limits").get("group")
+        return found if isinstance(found, str) else ""
+
+    @property
+    def user_id(self) -> str:
+        found = self._table("metadata").get("user_id")
+        return found if isinstance(found, str) else ""
+
+    @property
+    def inbox(self) -> str:
+        """Whose inbox the spec came from; empty if it came from `jobs/active/`."""
+        found = self._table("result").get("inbox")
+        return found if isinstance(found, str) else ""
+
+    def _table(self, name: str) -> Mapping[str, Any]:
+        found = self.document.get(name)
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def output_to(self) -> str:
+        """The user's own place of the job's outputs; empty if there is none, or it is malformed."""
+        runner = self.document.get("runner")
+        found = runner.get("output_to") if isinstance(runner, dict) else None
+        return found if isinstance(found, str) else ""
 
 
 def read_result(data: bytes, *, name: str) -> Result:

@@ -40,7 +40,11 @@ def runs_of(store: ObjectStore, job: str, uid: str = "") -> list[Run]:
         if run is not None:
             found.setdefault(run.uid, []).append((run, updated))
     by_age = sorted(found.values(), key=lambda runs: max(updated for _, updated in runs))
-    return [run for runs in by_age for run, _ in sorted(runs, key=lambda pair: pair[0].attempt or 10**9)]
+    return [run for runs in by_age for run in sorted((run for run, _ in runs), key=_order)]
+
+
+def _order(run: Run) -> tuple[int, int]:
+    return run.attempt or 10**9, run.cleanup_try
 
 
 def worker_of(name: str, source: keys.LogSource = "worker") -> int | None:

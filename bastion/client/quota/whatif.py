@@ -18,6 +18,7 @@ from bastion.client.jobs.results import Result
 from bastion.client.quota.upload import Forecast, QuotaClient
 from bastion.core import limits
 from bastion.core.errors import StoreError
+from bastion.core.status.jobs import without_delegated
 from quota import Policy
 from scheduler import Job
 from scheduler.simulation.durations import Durations
@@ -58,12 +59,14 @@ class WhatIf:
         forecast: The immediate effect.
         queue: When waiting jobs start.
         untold: Number of waiting jobs too far back for an estimate.
+        delegated: Resource types whose jobs are left out of `queue` and `past`, because Kueue decides on them.
     """
 
     forecast: Forecast
     queue: tuple[Queued, ...]
     untold: int
     past: Past
+    delegated: tuple[str, ...] = ()
 
 
 def ask(quota_client: QuotaClient, before: Policy, after: Policy, *, days: int) -> WhatIf:
@@ -77,10 +80,11 @@ def ask(quota_client: QuotaClient, before: Policy, after: Policy, *, days: int) 
     untold = 0
     live: tuple[Job, ...] = ()
     if forecast.snapshot is not None:
-        live = forecast.snapshot.jobs
+        snapshot = without_delegated(forecast.snapshot)
+        live = snapshot.jobs
         seed = eta.seed(live)
         queue, untold = outlook(
-            forecast.snapshot,
+            snapshot,
             after,
             now,
             durations,
@@ -90,16 +94,17 @@ def ask(quota_client: QuotaClient, before: Policy, after: Policy, *, days: int) 
             decisions_max=eta.decisions_max(live),
         )
     past = Past(days=days, comparison=None, why=problem or f"no job has ended in the last {days} days")
-    jobs = past_jobs(results, live, durations, now)
+    status = quota_client.client.status(again=False) if results or forecast.snapshot is not None else None
+    delegated = status.delegated if status is not None else ()
+    jobs = [job for job in past_jobs(results, live, durations, now) if job.job.demand.keys().isdisjoint(delegated)]
     names = {job.name for job in live}
     ended = [job for job in jobs if job.job.name not in names]
     if ended:
         begin, why = _covered(jobs, ended, number > len(results), now, days)
-        status = quota_client.client.status(again=False)
         costs = status.idle.restart_seconds if status is not None else {}
         past = _replayed(jobs, before, after, begin=begin, why=why, now=now, days=days, restart_seconds=costs)
         past = replace(past, ended=len(ended), unknown=len(names) + len(ended) - len(jobs))
-    return WhatIf(forecast=forecast, queue=queue, untold=untold, past=past)
+    return WhatIf(forecast=forecast, queue=queue, untold=untold, past=past, delegated=delegated)
 
 
 def _read(quota_client: QuotaClient, since: float) -> tuple[list[Result], int, str]:

@@ -24,18 +24,24 @@ JOBS_STATES = "jobs/states/"
 JOBS_COMPLETE = "jobs/complete/"
 JOBS_CLAIMS = "jobs/claims/"
 JOBS_INVALID = "jobs/invalid/"
+# Whose folder it is proves who wrote an object (mode `inbox`): `inbox/<user>/active/<job>`, `.../user_states/<job>`.
+INBOX = "inbox/"
 RUNS = "runs/"
 BEATS = "beats/"
 LEASE = "lease"
 STATUS = "status/current.json"
 DAEMON_SETTINGS = "config/daemon.toml"
+IDENTITY = "config/identity.json"
 RUNTIME_OPTIONS = "runtime_options"
 PROJECT_QUOTAS = "project-quotas/project-quotas.config"
 FORMER_QUOTAS = "project-quotas/former/"
+# Objects that `bastion doctor` makes and deletes.
+DOCTOR = "doctor/"
 # The daemon's copies of the last good files.
 QUOTAS_IN_FORCE = "project-quotas/in-force.config"
 SETTINGS_IN_FORCE = "config/in-force.toml"
 OPTIONS_IN_FORCE = "config/in-force-options.json"
+IDENTITY_IN_FORCE = "config/in-force-identity.json"
 
 # Large data that can wait for free space.
 _BULK = ("logs/", "outputs/", "bundles/", "agents/")
@@ -49,7 +55,8 @@ _SEGMENT_DIGITS = 10
 _TAKEN_ENDING = ".cleanup"
 # Endings that look like worker folders and rolled logs in the logs folder.
 _MISLEADING_ENDING = re.compile(r"(?:\.d|[-.](?:19|20)\d{6}(?:\.\d+)?)\Z")
-_RUN = re.compile(r"(?P<uid>[a-z2-7]{10})-(?P<attempt>[1-9][0-9]{0,5}|cleanup)")
+_INBOX_USER = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_RUN = re.compile(r"(?P<uid>[a-z2-7]{10})-(?P<attempt>[1-9][0-9]{0,5}|cleanup(?P<try>[2-9])?)")
 
 
 def is_vital(key: str) -> bool:
@@ -105,21 +112,27 @@ def is_uid(text: str) -> bool:
     return Run.parse(f"{text}-1") is not None
 
 
-def job_uid(root: str, name: str, generation: int) -> str:
-    """Return the uid of the job whose first object has that generation: 10 characters of base32."""
-    digest = hashlib.sha256(f"{root}\n{name}\n{generation}".encode()).digest()
+def job_uid(root: str, name: str, generation: int, *, owner: str = "") -> str:
+    """Return the uid of the job whose first object has that generation: 10 characters of base32.
+
+    `owner`: whose inbox has the object. No name contains a slash, so nobody can get the uid of another's job.
+    """
+    place = f"{owner}/{name}" if owner else name
+    digest = hashlib.sha256(f"{root}\n{place}\n{generation}".encode()).digest()
     return base64.b32encode(digest)[:10].decode().lower()
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One attempt of one job: `<uid>-<attempt>`. 0 is the run of the cleanup command."""
+    """One attempt of one job: `<uid>-<attempt>`. 0 is the cleanup command: each of its tries is a run of its own."""
 
     uid: str
     attempt: int
+    cleanup_try: int = 1
 
     def __str__(self) -> str:
-        return f"{self.uid}-{self.attempt or 'cleanup'}"
+        again = self.cleanup_try if self.cleanup_try > 1 else ""
+        return f"{self.uid}-{self.attempt or f'cleanup{again}'}"
 
     @staticmethod
     def parse(text: str) -> Run | None:
@@ -128,15 +141,44 @@ class Run:
         if match is None:
             return None
         attempt = match["attempt"]
-        return Run(match["uid"], 0 if attempt == "cleanup" else int(attempt))
+        return Run(match["uid"], int(attempt)) if attempt.isdecimal() else Run(match["uid"], 0, int(match["try"] or 1))
 
 
-def active(job: str) -> str:
-    return JOBS_ACTIVE + job
+def active(job: str, owner: str = "") -> str:
+    """Return the key of a spec; `owner`: in whose inbox, where only he can write."""
+    return f"{INBOX}{owner}/active/{job}" if owner else JOBS_ACTIVE + job
 
 
-def user_state(job: str) -> str:
-    return JOBS_USER_STATES + job
+def user_state(job: str, owner: str = "") -> str:
+    return f"{INBOX}{owner}/user_states/{job}" if owner else JOBS_USER_STATES + job
+
+
+def is_inbox_user(text: str) -> bool:
+    return bool(_INBOX_USER.fullmatch(text))
+
+
+@dataclass(frozen=True, slots=True)
+class InboxKey:
+    """A key in an inbox: a spec, or a request about a job."""
+
+    user: str
+    job: str
+    request: bool
+
+    @staticmethod
+    def parse(key: str) -> InboxKey | None:
+        """Return what the key names; None if it is none of an inbox."""
+        folder, _, rest = key.partition("/")
+        user, _, rest = rest.partition("/")
+        kind, _, job = rest.partition("/")
+        known = folder == INBOX[:-1] and kind in ("active", "user_states") and bool(job)
+        return InboxKey(user, job, kind == "user_states") if known and is_inbox_user(user) else None
+
+
+def inbox_user(key: str) -> str:
+    """Return whose inbox has that key; empty if none has."""
+    found = InboxKey.parse(key) if key.startswith(INBOX) else None
+    return found.user if found is not None else ""
 
 
 def state(job: str) -> str:
@@ -162,8 +204,13 @@ def job_of_result(name: str) -> str:
     return name.partition("~")[0]
 
 
-def invalid(job: str) -> str:
-    return JOBS_INVALID + key_name(job)
+def invalid(job: str, owner: str = "") -> str:
+    return JOBS_INVALID + invalid_name(job, owner)
+
+
+def invalid_name(job: str, owner: str = "") -> str:
+    """Return the name of an explanation; `owner`: to whom, about his object. No job name contains the separator."""
+    return f"{key_name(job)}~{owner}" if owner else key_name(job)
 
 
 def claim(run: str) -> str:
@@ -246,9 +293,40 @@ def bundle(sha256: str) -> str:
 
 def outputs(job: str, uid: str, host: int) -> str:
     """Return the prefix of a host's stored outputs; `bastion.core.bucket.outputs` defines the names below."""
-    return f"outputs/{job}/{uid}/worker-{host}/"
+    return f"{outputs_of(job, uid)}worker-{host}/"
+
+
+def outputs_of(job: str, uid: str) -> str:
+    """Return the prefix of all outputs of a job."""
+    return f"outputs/{job}/{uid}/"
+
+
+def pinned_input(job: str, run: Run, number: int) -> str:
+    """Return the prefix of the listing of an attempt's input; `bastion.core.bucket.pinned` defines the names below.
+
+    Beside the outputs: hosts may write there, and it stays as long.
+    """
+    return f"{outputs_of(job, run.uid)}inputs/{run.attempt}/{number}/"
+
+
+def results_of(job: str, uid: str) -> str:
+    """Return the prefix of what the job's hosts measured; the host's number follows.
+
+    Beside the outputs: hosts may write there, and it stays as long.
+    """
+    return f"{outputs_of(job, uid)}results/"
+
+
+def results(job: str, uid: str, host: int) -> str:
+    return f"{results_of(job, uid)}{host}"
+
+
+def host_of_outputs(folder: str) -> int | None:
+    """Return the host whose outputs are in that folder below `outputs_of`; None if it is no host's."""
+    number = folder.removeprefix("worker-")
+    return int(number) if number != folder and number.isascii() and number.isdigit() and len(number) < 9 else None
 
 
 def output_shared(job: str, uid: str) -> str:
     """Return the folder for programs whose hosts write to one place."""
-    return f"outputs/{job}/{uid}/shared"
+    return f"{outputs_of(job, uid)}shared"

@@ -19,6 +19,8 @@ from bastion.core.bucket import bundles, keys
 from bastion.core.errors import InvalidDocument
 
 MANIFEST_PREFIX = "manifest-"
+# Folder for event files below the output folder.
+TENSORBOARD = "tensorboard"
 _MANIFEST = re.compile(MANIFEST_PREFIX + r"(?P<seq>[0-9]{10})")
 _OBJECT = re.compile(r"(?P<seq>[0-9]{10})/[^\0\r\n]+")
 # Number of kept manifests: the one before the last stays complete if the last one fails.
@@ -149,6 +151,11 @@ def _digest(path: str) -> str:
 def is_complete(manifest: Manifest, sizes: Mapping[str, int]) -> bool:
     """Whether all objects exist, by the listed sizes."""
     return all(sizes.get(part.object) == part.size for part in manifest.objects())
+
+
+def is_event_file(path: str) -> bool:
+    """Whether it is an event file of TensorBoard, which only grows (tensorboard: event_file_writer.py)."""
+    return ".tfevents." in path.rpartition("/")[2]
 
 
 def to_keep(manifests: Sequence[Manifest]) -> list[Manifest]:

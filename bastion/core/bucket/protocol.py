@@ -14,6 +14,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from bastion.core import documents
 from bastion.core.errors import InvalidDocument
 
+# The user of commands that the startup script creates on the hosts of slices.
+HOST_JOB_USER = "bastion-job"
+
 
 class _Document(BaseModel):
     model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
@@ -50,7 +53,9 @@ class AgentArguments(_Document):
     # Hosts of one node; host i of the job is `slice_index * hosts_per_slice + worker`.
     hosts_per_slice: int = Field(default=1, ge=1)
     accelerator_type: str = ""  # `v4-32`; empty on the bastion's own host
+    zone: str | None = None  # of the place where its slice is; None on the bastion's own host
     devices_per_host: int = Field(default=0, ge=0)  # JAX devices of one host; 0 on the bastion's own host
+    gpus_per_host: int | None = Field(default=None, ge=1)  # None: no GPUs
     raw_log: str = ""  # key of an object that also gets the raw output (jobs without a slice), or empty
     # Intervals for reading orders and claims, and for heartbeats.
     poll_seconds: float = 5.0
@@ -58,6 +63,9 @@ class AgentArguments(_Document):
     order_lost_seconds: float = 0.0  # stop the command after this long without reading the order; 0: never
     interpreter: str = ""  # Python for commands of hosts that share our file system; otherwise empty
     agent: str = ""  # digest of the agent to fetch (`keys.agent_file`); empty: none
+    # Folder on the host that outlives jobs, for their inputs, and how much it may hold; None: none.
+    input_cache: str | None = None
+    input_cache_bytes: int | None = Field(default=None, ge=0)
     # A node whose command has ended powers itself off after this long without a sign of the daemon; 0: never.
     power_off_seconds: float = Field(default=0.0, ge=0)
     # Host 0 creates the claim only when every host has a report of this attempt: nothing else starts them together.
@@ -66,6 +74,7 @@ class AgentArguments(_Document):
     leave_when_done: bool = False
     # From the host's SIGTERM to the command's SIGKILL; storing the rest takes up to 10 s more. 0: a VM's few seconds.
     shutdown_seconds: float = Field(default=0.0, ge=0)
+    job_user: str = ""  # whom commands run as, NAME or UID:GID (ADR 62); empty: the agent's user
 
 
 class OrderAction(str, Enum):
@@ -74,6 +83,31 @@ class OrderAction(str, Enum):
     # still in the last one.
     RESTART = "restart"
     STOP = "stop"
+
+
+class InputOrder(BaseModel):
+    """What a host fetches before the command starts, and the folder below the working directory that it goes into."""
+
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+
+    url: str
+    dir: str
+
+
+class TimeLeft(BaseModel):
+    """How long a host may go on with the attempt before it stops the command without being told (`--max_run`).
+
+    Attributes:
+        seconds: From when the host passed the gate.
+        from_order: They count from when the order was written instead.
+        grace_seconds: From SIGTERM to SIGKILL.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="ignore")
+
+    seconds: float = Field(ge=0)
+    from_order: bool = False
+    grace_seconds: float = Field(default=30.0, ge=0)
 
 
 class Order(_Document):
@@ -91,19 +125,32 @@ class Order(_Document):
     reason: str = ""  # why to stop, for the logs and the report
     grace_seconds: float = 30.0  # from SIGTERM to SIGKILL
     try_number: int = Field(default=1, ge=1)  # of this attempt; a lower one than seen is ignored, except to stop
-    max_tries: int = Field(default=1, ge=1)
+    max_tries: int = Field(default=1, ge=1)  # number of the last try, unless one gets stuck
     code: str = ""  # URL of the user's code, a tar file; empty: none
     code_sha256: str = ""  # its digest; empty: not checked
     setup: str | None = None  # command line to run once before the command; None: the default one, empty: none
     output_dir: str = ""  # folder below the working directory whose content is stored; empty: none
     output_sync: str = "each"  # the stored content that a host begins with: "each" its own, "worker0" that of host 0
     proxy: str = ""  # what the encrypting storage proxy encrypts; empty: no proxy
+    stuck_after_seconds: int = 0  # after so long without a sign of the command, a host says so; 0: never
+    dump_stacks: bool = False  # the command is stuck: show the stacks of its processes before it is ended
+    secrets: dict[str, str] = Field(default_factory=dict)  # variable -> where the host finds its value
+    root: bool = False  # setup and command run as the agent, although there is a job user
+
+    def is_last(self, try_number: int) -> bool:
+        """Whether no try can follow, however this one ends. Its peers may get stuck after a host has ended well."""
+        return self.max_tries <= try_number and not self.stuck_after_seconds
+
+    inputs: list[InputOrder] = Field(default_factory=list)
+    output_to: str = ""  # bucket or folder of the stored output folder; empty: the bastion's bucket
+    time_left: TimeLeft | None = None  # None: no limit
 
 
 class Claim(_Document):
     """`jobs/claims/<run>`: create-only. Worker 0 may run (`token`), or the daemon closed the gate (`closed`).
 
-    `address`: `host:port` of worker 0, the hosts' coordinator; empty without a slice.
+    `address`: `host:port` of worker 0, the hosts' coordinator; empty without a slice. `hosts`: addresses of all hosts
+    by their numbers, if the job has several hosts with GPUs.
     """
 
     run: str
@@ -111,13 +158,14 @@ class Claim(_Document):
     boot_id: str = ""
     closed: str = ""
     address: str = ""
+    hosts: list[str] | None = None
 
 
 class HostPhase(str, Enum):
     """A host's progress; EXITED, STOPPED, REFUSED and FAILED are final."""
 
     WAITING = "waiting"  # waits for the claim, or for the order of its next try
-    PREPARING = "preparing"  # fetches the code, sets up, restores outputs
+    PREPARING = "preparing"  # fetches code and inputs, sets up, restores outputs
     RUNNING = "running"  # the command runs
     ENDED = "ended"  # the command ended by itself; its output is being uploaded
     EXITED = "exited"  # the command ended by itself; its output is uploaded
@@ -142,6 +190,7 @@ class Report(_Document):
     host: int = Field(ge=0)
     token: str  # the run token of the host; the daemon ignores a report with another one
     boot_id: str = ""
+    address: str | None = None  # of a host with GPUs
     phase: HostPhase
     exit_code: int | None = None  # the command's, 128 + n for signal n; None until it ended
     error: str = ""  # one of `bastion.core.bucket.host_errors`, or empty
@@ -151,4 +200,12 @@ class Report(_Document):
     ended_at: str = ""
     # Last touch of the checkpoint file, by the same clock, not before `started_at`; empty if none.
     checkpointed_at: str = ""
+    # From the step file, of this try: the first step and the highest; None if none.
+    first_step: int | None = Field(default=None, ge=0)
+    last_step: int | None = Field(default=None, ge=0)
+    # While it runs: for `stuck_after_seconds` there was no sign of the command on this host.
+    stuck: bool | None = None
+    # While it fetches inputs: the bytes that it has, and those of all of them.
+    fetched_bytes: int | None = Field(default=None, ge=0)
+    input_bytes: int | None = Field(default=None, ge=0)
     try_number: int = Field(default=1, ge=1)

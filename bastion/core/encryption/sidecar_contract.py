@@ -13,6 +13,7 @@ DEBUG: Final = "DEBUG_LEVEL"
 CERT_PATH: Final = "PROXY_CERT_PATH"
 LISTEN: Final = "GCS_PROXY_LISTEN"
 STATE_PATH: Final = "GCS_PROXY_STATE_PATH"
+USERS: Final = "GCS_PROXY_USERS"
 UPSTREAM: Final = "GCS_PROXY_UPSTREAM"
 
 # In the folder `CERT_PATH`: the public certificate, which appears when the proxy listens (other launchers wait for this

@@ -17,6 +17,8 @@ class Budgets:
     failure_grace_seconds: float = limits.FAILURE_GRACE_SECONDS
     # Attempts lost to infrastructure before the job fails.
     infrastructure_attempts: int = limits.INFRASTRUCTURE_ATTEMPTS_MAX
+    # Restarts of a job that is stuck time after time, before it fails.
+    stuck_restarts: int = limits.STUCK_RESTARTS_MAX
     # How long a gang waits for capacity in one zone before it moves to the next.
     zone_wait_seconds: float = limits.ZONE_WAIT_SECONDS
     provision_seconds: float = limits.PROVISION_TIMEOUT_SECONDS  # how long hosts may take to come up

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 Provider = Literal["gke", "eks", "generic"]
+PROVIDER_NAMES: dict[Provider, str] = {"gke": "GKE", "eks": "EKS", "generic": "a generic cluster"}
 
 _PREFIX = "k8s:"
 
@@ -31,6 +32,15 @@ class ClusterSettings:
     agent_image: str = ""  # an image with Bastion that brings the agent to pods; empty: pods fetch it themselves
     # Of a Google workload identity pool that trusts the cluster; empty: pods have a metadata server, or need none.
     workload_identity_provider: str = ""
+    # LocalQueue of each project, `bastion-{project}`: Kueue decides what runs here; empty: the scheduler does.
+    queue: str = ""
+    # Names of Secrets in the namespace that jobs may take with --secret NAME=k8s:secret/NAME/KEY.
+    job_secrets: tuple[str, ...] = ()
+
+    @property
+    def identity(self) -> str:
+        """Where its gangs are: `uid/namespace`."""
+        return f"{self.uid}/{self.namespace}"
 
 
 def place_of(cluster: str) -> str:

@@ -16,10 +16,12 @@ import tomli
 from pydantic import ValidationError
 
 from bastion.core import limits
+from bastion.core.bucket.protocol import HOST_JOB_USER
 from bastion.core.errors import InvalidDocument
-from bastion.core.model import instance_types
+from bastion.core.model import instance_types, queue_modes
+from bastion.core.model.bastion_host_jobs import HostJobsMode
 from bastion.core.model.budgets import Budgets
-from bastion.core.model.clusters import ClusterSettings, cluster_of
+from bastion.core.model.clusters import ClusterSettings, Provider, cluster_of
 from bastion.core.model.gangs import CapacityModel
 from bastion.core.model.pods import PodSettings, Toleration, Volume
 from bastion.core.model.provisioning import Provisioning, ResourceTypeSettings, Tier, why_not_in
@@ -48,6 +50,7 @@ FINDERS = {
     "tiers": "bastion quota show",
     "model": "gcloud alpha compute tpus reservations list --project={project} --zone={zone}",
     "reservation": "gcloud alpha compute tpus reservations list --project={project} --zone={zone}",
+    "queue": "kubectl get localqueues --all-namespaces",
     "uid": "kubectl get namespace kube-system -o yaml",
     "context": "kubectl config get-contexts",
 }
@@ -81,9 +84,12 @@ def load(data: bytes) -> Provisioning:
     text, document = _parse(data)
     reader = _Reader(document, Lines(text))
     file = reader.file()
-    if file is None or reader.problems:
+    settings = None if file is None or reader.problems else _provisioning(file)
+    if file is not None and settings is not None:
+        reader.modes(settings, file)
+    if settings is None or reader.problems:
         raise SettingsError(tuple(sorted(reader.problems, key=lambda problem: problem.line or 0)))
-    return _provisioning(file)
+    return settings
 
 
 def _refuse(message: str) -> SettingsError:
@@ -112,20 +118,45 @@ class _Reader:
         self._lines = lines
         self.problems: list[SettingsProblem] = []
 
+    @property
+    def _without_slices(self) -> bool:
+        """Whether the file is only about the daemon's own host."""
+        return "bastion_host_jobs" in self._document and not _SLICES.intersection(self._document)
+
     def file(self) -> SettingsFile | None:
-        self._project()
+        if not self._without_slices:
+            self._project()
+            if "tiers" not in self._document:
+                self._problem("tiers is missing", "tiers", find="tiers")
         try:
             file = SettingsFile.model_validate(self._document)
         except ValidationError as error:
             for detail in error.errors():
                 self._add_form(detail["type"], detail["loc"], detail["msg"])
             file = None
-        self._resource_types()
+        if not self._without_slices:
+            self._resource_types()
         self._reservations()
         self._clusters()
         if file is not None and not self.problems:
             self._places(file)
         return file
+
+    def modes(self, settings: Provisioning, file: SettingsFile) -> None:
+        """Report types for which it depends on the place whether Kueue decides, and caches that end with their pod."""
+        for name, each in settings.resource_types.items():
+            own = file.types.get(name)
+            table: tuple[str, ...] = ("types", name) if own is not None and own.input_cache else ("defaults",)
+            line = self._lines.of(*table, "input_cache")
+            lost = bool(each.input_cache) and any(map(cluster_of, each.zones)) and not _outlives_pods(each)
+            if lost and all(problem.line != line for problem in self.problems):
+                self._problem(
+                    f"{_shown(table)}.input_cache is {each.input_cache}, but no writable volume of the pods with a "
+                    "claim or a host_path is there, so it would end with each pod; add one to the pod's volumes",
+                    *(*table, "input_cache"),
+                )
+        for path, message in queue_modes.mixed(settings, [name for name, table in file.types.items() if table.zones]):
+            self._problem(message, *path)
 
     def _problem(self, message: str, *path: str | int, find: str = "") -> None:
         if len(self.problems) < _PROBLEMS_MAX:
@@ -150,9 +181,12 @@ class _Reader:
             near = difflib.get_close_matches(last, known, n=1)
             hint = f"did you mean {near[0]}?" if near else f"valid keys: {', '.join(known)}"
             self._problem(f"{name} is not a valid key; {hint}", *path)
+        elif problem_type == "value_error":
+            self._problem(f"{name} {message.partition(', ')[2]}", *path)
         elif not any(problem.message.startswith(f"{name} ") for problem in self.problems):
             # A value with two possible forms is reported once.
-            self._problem(f"{name} is not valid: {message[0].lower()}{message[1:]}", *path, find=last)
+            find = "" if (path[0], last) == ("clusters", "service_account") else last
+            self._problem(f"{name} is not valid: {message[0].lower()}{message[1:]}", *path, find=find)
 
     def _tables(self) -> Iterator[tuple[str, Mapping[str, Any]]]:
         """Yield `[defaults]` under "", then the tables of the resource types."""
@@ -236,19 +270,23 @@ class _Reader:
                 yield ("tiers", number), each
 
     def _places(self, file: SettingsFile) -> None:
-        """Report types in places that do not offer them, and volumes without a source."""
+        """Report types in places that do not offer them."""
         for resource_type, table in file.types.items():
             for zone in table.zones or ():
-                reason = why_not_in(zone, resource_type)
+                reason = why_not_in(zone, resource_type, _provider(file, zone))
                 if reason:
                     self._problem(f"types.{resource_type}.zones: {reason}", "types", resource_type, "zones")
-            for number, volume in enumerate(table.pod.volumes or () if table.pod is not None else ()):
-                if bool(volume.claim) is bool(volume.bucket):
-                    path = ("types", resource_type, "pod", "volumes", number)
-                    self._problem(f"{_shown(path)} must have either claim or bucket", *path)
 
 
 _PROBLEMS_MAX = 100
+# Keys that are about slices.
+_SLICES = frozenset({"project", "endpoint", "token_file", "clusters", "defaults", "types", "tiers"})
+
+
+def _outlives_pods(settings: ResourceTypeSettings) -> bool:
+    """Whether the type's input cache is in a volume that it can use."""
+    paths = [volume.path.rstrip("/") for volume in settings.pod.volumes if not (volume.read_only or volume.bucket)]
+    return any(f"{settings.input_cache}/".startswith(f"{path}/") for path in paths)
 
 
 def _in_the_file(place: tuple[str | int, ...], document: Any, *, missing: bool) -> tuple[str | int, ...]:
@@ -311,7 +349,11 @@ def _provisioning(file: SettingsFile) -> Provisioning:
     resource_types = {}
     for resource_type in instance_types.served_types():
         own = file.types.get(resource_type, ResourceTypeTable())
-        zones = [zone for zone in own.zones or file.defaults.zones or () if not why_not_in(zone, resource_type)]
+        zones = [
+            zone
+            for zone in own.zones or file.defaults.zones or ()
+            if not why_not_in(zone, resource_type, _provider(file, zone))
+        ]
         if not zones:
             continue
         given = {**file.defaults.model_dump(exclude_none=True), **own.model_dump(exclude_none=True)}
@@ -328,23 +370,40 @@ def _provisioning(file: SettingsFile) -> Provisioning:
         for tier in file.tiers
     )
     return Provisioning(
+        without_slices=not file.tiers,
         project=file.project,
         endpoint=file.endpoint,
         token_file=file.token_file,
-        clusters={name: ClusterSettings(name=name, **table.model_dump()) for name, table in file.clusters.items()},
+        clusters={name: _cluster(name, table) for name, table in file.clusters.items()},
         resource_types=resource_types,
-        tiers=tiers,
+        tiers=tiers or (Tier(),),
         budgets=Budgets(
             eviction_grace_seconds=file.grace.eviction_seconds,
             failure_grace_seconds=file.grace.failure_seconds,
             infrastructure_attempts=file.budgets.infrastructure_attempts,
+            stuck_restarts=file.budgets.stuck_restarts,
             zone_wait_seconds=file.budgets.zone_wait_seconds,
             provision_seconds=file.budgets.provision_seconds,
             power_off_seconds=file.budgets.power_off_hours * 3600,
         ),
         warnings=tuple(_warnings(file, resource_types)),
         record_ticks=file.record_ticks,
+        bastion_host_jobs=HostJobsMode(file.bastion_host_jobs) if file.bastion_host_jobs else None,
+        host_job_user=_host_job_user(file.host_job_user),
     )
+
+
+def _cluster(name: str, table: ClusterTable) -> ClusterSettings:
+    return ClusterSettings(name=name, **{**table.model_dump(), "job_secrets": tuple(table.job_secrets)})
+
+
+def _host_job_user(setting: bool | str) -> str:
+    return setting if isinstance(setting, str) else HOST_JOB_USER if setting else ""
+
+
+def _provider(file: SettingsFile, zone: str) -> Provider | None:
+    cluster = file.clusters.get(cluster_of(zone))
+    return cluster.provider if cluster is not None else None
 
 
 def _pod(*tables: PodTable | None) -> PodSettings:

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 
 from bastion.core.errors import ProvisionerRefused, Stockout
+from bastion.core.model.kueue import KueueStatus
 from bastion.core.model.pods import PodSettings
+from bastion.core.model.secrets import PodSecret
 
 
 class GangState(str, Enum):
@@ -45,6 +47,11 @@ class Place:
     service_account: str = ""  # e-mail address of the hosts' identity; empty for the project's default
     runtime_version: str = ""  # software version of the nodes; empty for the instance type's own
     pod: PodSettings | None = None  # of its pods, if it is in a Kubernetes cluster
+    identity: str = ""  # of that cluster (`ClusterSettings.identity`): its name may mean another one later
+    # Folder on each host that outlives jobs, for their inputs, and how much it may hold; empty: none.
+    input_cache: str = ""
+    input_cache_bytes: int = 0
+    queue: str = ""  # LocalQueue of a gang that Kueue admits, orders and evicts; empty: the scheduler does
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +79,8 @@ class GangRequest:
     place: Place = field(default_factory=Place)  # its zone is the ref's; its runtime version is not empty for slices
     valid_until_seconds: float | None = None  # how long the request may wait for capacity; None: no limit
     image: str = ""  # of its containers, on Kubernetes
+    secrets: tuple[PodSecret, ...] = ()  # keys that its pods mount, on Kubernetes
+    priority_class: str = ""  # WorkloadPriorityClass, if its place has a queue
     user_labels: Mapping[str, str] = field(default_factory=dict)  # the job's own labels, put on what is created
     agent_arguments: str  # JSON for the agents of all hosts (`bastion.core.bucket.protocol.AgentArguments`)
 
@@ -100,7 +109,6 @@ class GangStatus:
     token: str
     state: GangState
     waiting: str = ""  # if it waits: the API's state name, such as `WAITING_FOR_RESOURCES`
-    # If it is `FAILED`: the cause (a `bastion.core.model.job_record.Cause` value) and the API's message.
     waiting_message: str = ""  # if it waits: the platform's explanation, for people; may change at any time
     partial: bool = False  # if it waits: some of its hosts already have their machines, and hold them
     # If it is `FAILED`, why; if it is `LOST`, why if the platform says so.
@@ -109,6 +117,7 @@ class GangStatus:
     # State of each existing node by name (`GangRef.node`); empty if the gang is one piece.
     nodes: Mapping[str, GangState] = field(default_factory=dict)
     labels: Mapping[str, str] = field(default_factory=dict)
+    kueue: KueueStatus | None = None  # of a gang in a queue of Kueue
 
 
 def failure_of(error: Exception) -> GangFailure:

@@ -1,8 +1,11 @@
-"""Instance types: `tpu-v4-32` in hosts, chips, JAX devices and units of quota.
+"""Instance types: `tpu-v4-32` or `gpu-h100-8` in hosts, chips, JAX devices and units of quota.
 
-`accelerators.csv` lists every type of the Cloud TPU API (v2 to v6e), TPU7x, which only Kubernetes offers, and GPUs, so
-that a refusal can name them. A resource type is the prefix of the type's name; the unit is the number in it:
-TensorCores for v2-v4, v5p and TPU7x, chips for v5litepod and v6e.
+`accelerators.csv` lists every type of the Cloud TPU API (v2 to v6e), and TPU7x and GPUs, which only Kubernetes offers.
+A resource type is the middle of the type's name; the unit is the number at its end: TensorCores for v2-v4, v5p and
+TPU7x, chips for v5litepod and v6e, GPUs of one host for GPUs. `machine_types.csv` has the machines behind them.
+
+Machines: https://cloud.google.com/compute/docs/gpus and the pages of EC2's P4, P5 and P6 instances. Labels of GPUs:
+`nvidia.com/gpu.product` of NVIDIA's GPU feature discovery.
 """
 
 from __future__ import annotations
@@ -11,14 +14,15 @@ import csv
 import difflib
 import functools
 import importlib.resources
+from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Literal
 
 from bastion.core.errors import UnknownInstanceType
+from bastion.core.model.clusters import Provider
 
 # Prefixes that users put before a resource type; removed in this order.
 _PREFIXES = ("tpu-", "gpu-", "nvidia-")
-# Resource types whose slices Bastion makes on Kubernetes.
-_ON_KUBERNETES = frozenset({"v4", "v5litepod", "v5p", "v6e", "tpu7x"})
 # Names of resource types in other tools and documents.
 _ALIASES = {
     "v5e": "v5litepod",
@@ -26,21 +30,31 @@ _ALIASES = {
     "7x": "tpu7x",
     "v7x": "tpu7x",
     "v7": "tpu7x",
-    "a100": "a100-40gb",
-    "h100": "h100-80gb",
-    "h100-mega": "h100-mega-80gb",
-    "h200": "h200-141gb",
+    "a100-40gb": "a100",
+    "tesla-a100": "a100",
+    "h100-80gb": "h100",
+    "h100-mega-80gb": "h100-mega",
+    "h200-141gb": "h200",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineType:
+    """A machine of Google Cloud or AWS."""
+
+    cpus: int
+    memory_gib: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InstanceType:
     """One row of the table."""
 
-    accelerator_type: str  # in the Cloud TPU API's spelling, `v4-32`
+    kind: Literal["tpu", "gpu"]
+    accelerator_type: str  # `v4-32`, `h100-8`: the name without its prefix; for TPUs the Cloud TPU API's spelling
     resource_type: str  # the quota file's name, `v4`
     amount: int  # units of quota of one slice, 32
-    chips: int
+    chips: int  # of GPUs: GPUs
     chips_per_host: int
     hosts: int  # VMs of one slice
     devices_per_host: int  # JAX devices per VM
@@ -48,18 +62,33 @@ class InstanceType:
     runtime_version: str  # software image that Cloud TPU boots
     zones: tuple[str, ...]  # where it was offered when the table was made; empty if unknown
     on_cloud_tpu: bool  # whether the Cloud TPU API offers it
-    # Value of the node label `cloud.google.com/gke-tpu-accelerator`, and the machine type; empty: not on Kubernetes.
+    # Value of the node label `cloud.google.com/gke-tpu-accelerator`, of GPUs `cloud.google.com/gke-accelerator`, and
+    # the machine type; empty: not on GKE.
     gke_accelerator: str
     gke_machine_type: str
+    eks_instance_type: str  # empty: not on EKS
+    gpu_product: str  # value of the node label `nvidia.com/gpu.product`; empty: on no other cluster
 
     @property
     def name(self) -> str:
-        prefix = "" if self.accelerator_type.startswith("tpu") or not self.served else "tpu-"
+        prefix = "" if self.accelerator_type.startswith("tpu") else f"{self.kind}-"
         return f"{prefix}{self.accelerator_type}"
 
     @property
+    def providers(self) -> tuple[Provider, ...]:
+        """The kinds of clusters that have it."""
+        found: list[Provider] = []
+        if self.gke_accelerator:
+            found.append("gke")
+        if self.eks_instance_type:
+            found.append("eks")
+        if self.gpu_product or (self.kind == "tpu" and self.gke_accelerator):
+            found.append("generic")
+        return tuple(found)
+
+    @property
     def on_kubernetes(self) -> bool:
-        return bool(self.gke_accelerator)
+        return bool(self.providers)
 
     @property
     def served(self) -> bool:
@@ -70,11 +99,11 @@ class InstanceType:
 @functools.cache
 def table() -> dict[str, InstanceType]:
     """All known types by accelerator type, in the table's order."""
-    text = importlib.resources.files("bastion.core.model").joinpath("accelerators.csv").read_text("utf-8")
     types: dict[str, InstanceType] = {}
-    for row in csv.DictReader(text.splitlines()):
+    for row in _rows("accelerators.csv"):
         chips_per_host = int(row["chips_per_host"])
         instance_type = InstanceType(
+            kind="gpu" if row["name_unit"] == "GPUs" else "tpu",
             accelerator_type=row["accelerator_type"],
             resource_type=row["family"],
             amount=int(row["name_count"]),
@@ -86,18 +115,39 @@ def table() -> dict[str, InstanceType]:
             runtime_version=row["runtime_version"],
             zones=tuple(row["zones"].split()),
             on_cloud_tpu=row["cloud_tpu_api"] == "yes",
-            gke_accelerator=row["gke_accelerator"] if row["family"] in _ON_KUBERNETES else "",
+            gke_accelerator=row["gke_accelerator"],
             gke_machine_type=row["gke_machine_type"],
+            eks_instance_type=row["eks_instance_type"],
+            gpu_product=row["gpu_product"],
         )
         # Some sizes have several topologies; the first row is the default.
         types.setdefault(instance_type.accelerator_type, instance_type)
     return types
 
 
+@functools.cache
+def machine_types() -> dict[str, MachineType]:
+    """The machines of the table's types, and others that a pool may have instead, by name."""
+    return {
+        row["machine_type"]: MachineType(cpus=int(row["cpus"]), memory_gib=int(row["memory_gib"]))
+        for row in _rows("machine_types.csv")
+    }
+
+
+def _rows(file: str) -> Iterable[dict[str, str]]:
+    text = importlib.resources.files("bastion.core.model").joinpath(file).read_text("utf-8")
+    return csv.DictReader(text.splitlines())
+
+
+def find(name: str) -> InstanceType | None:
+    """The type with that name, with or without its prefix; None: unknown."""
+    return table().get(name.removeprefix("tpu-").removeprefix("gpu-"))
+
+
 def lookup(name: str) -> InstanceType:
     """Return the type with that name, such as `tpu-v4-32`; raises UnknownInstanceType with sizes or similar names."""
     known = table()
-    instance_type = known.get(name.removeprefix("tpu-"))
+    instance_type = find(name) or _of_machine(name)
     if instance_type is not None and instance_type.served and name == instance_type.name:
         return instance_type
     if instance_type is not None and instance_type.served:
@@ -120,6 +170,11 @@ def lookup(name: str) -> InstanceType:
     raise UnknownInstanceType(f"{name} is not an instance type; {hint}")
 
 
+def _of_machine(name: str) -> InstanceType | None:
+    """The type of an EC2 machine, such as `p5.48xlarge`: people call GPUs so."""
+    return next((each for each in table().values() if each.eks_instance_type == name != ""), None)
+
+
 @functools.cache
 def served_types() -> tuple[str, ...]:
     return tuple(sorted({instance_type.resource_type for instance_type in table().values() if instance_type.served}))
@@ -132,9 +187,10 @@ def cloud_tpu_types() -> tuple[str, ...]:
 
 
 @functools.cache
-def kubernetes_types() -> tuple[str, ...]:
-    """Resource types of slices on Kubernetes."""
-    return tuple(sorted({each.resource_type for each in table().values() if each.on_kubernetes}))
+def kubernetes_types(provider: Provider | None = None) -> tuple[str, ...]:
+    """Resource types of slices on Kubernetes, or on one provider's clusters."""
+    types = (each for each in table().values() if each.on_kubernetes)
+    return tuple(sorted({each.resource_type for each in types if provider is None or provider in each.providers}))
 
 
 def resource_type_of(text: str) -> str:

@@ -63,7 +63,8 @@ class Cause(str, Enum):
     SUCCEEDED = "succeeded"  # the command exited with 0 on all hosts
     FAILED = "failed"  # the command exited with another code on a host
     EVICTED = "evicted"  # a project needs its share
-    OVERTIME = "overtime"  # exceeded its project's maximum runtime
+    OVERTIME = "overtime"  # reached its own limit or its project's maximum runtime
+    STUCK = "stuck"  # gave no sign for `stuck_after_seconds`, again after its last restart
     CANCELLED = "cancelled"  # by a cancel request, or its spec was deleted or replaced
     UPDATED = "updated"  # a new version of the same job
     INFRASTRUCTURE = "infrastructure"  # a node or host was lost
@@ -93,22 +94,33 @@ class Ending(_Part):
 
 
 class Waiting(_Part):
-    """An accepted gang's wait for capacity. `state` is the API's name; `since` is the start of the whole wait."""
+    """An accepted gang's wait for capacity. `state` is the API's name; `since` is the start of the whole wait.
+
+    While Kueue has not admitted it, it waits in `queue`, and not for capacity; admission starts another wait.
+    """
 
     state: str
     zone: str
     since: Instant
+    queue: str = ""
     partial_since: Instant | None = None  # since when some of its hosts hold machines while others wait
 
 
 class PastTry(_Part):
-    """A failed try that another one followed. `exit_code` and `failed_worker` are of the first host that failed."""
+    """A failed try that another one followed. `exit_code` and `failed_worker` are of the first host that failed.
+
+    Older records lack what it saved and its steps. A stuck try has no exit code: it was ended.
+    """
 
     number: int
     exit_code: int | None = None
     failed_worker: int | None = None
     started_at: Instant | None = None
     ended_at: Instant
+    checkpointed_at: Instant | None = None
+    first_step: int | None = None
+    last_step: int | None = None
+    stuck: bool = False
 
 
 class Restart(_Part):
@@ -121,7 +133,8 @@ class Restart(_Part):
 class Attempt(_Part):
     """One attempt, from the intent until its last node is confirmed gone; its units are charged all that time."""
 
-    number: int = Field(ge=0)  # from 1, never reused; 0 is the run of the cleanup command
+    number: int = Field(ge=0)  # from 1, never reused; 0 is a run of the cleanup command
+    cleanup_try: int = Field(default=1, ge=1, le=limits.CLEANUP_TRIES_MAX)  # the number of that run
     token: str  # random; proves that nodes and claims belong to this attempt
     started_at: Instant
     tier: int | None = None
@@ -134,18 +147,26 @@ class Attempt(_Part):
     agent: str = ""  # digest of its hosts' agent; empty: they fetch none from the bucket
     try_number: int = Field(default=1, ge=1)  # the present try, counted over all attempts of the job
     tries: tuple[PastTry, ...] = ()  # failed tries of this attempt before the present one
+    stuck_tries: int = Field(default=0, ge=0)  # stuck ones among all tries of the job before the present one
     try_since: Instant | None = None  # start of the present try, if it is not the attempt's first
     restart: Restart | None = None  # set after the present try failed, until all hosts are ready for the next one
     waiting: Waiting | None = None  # None if the gang does not wait for capacity
     # When the gang was first seen not to wait; hosts must come up within a time from here.
     up_since: Instant | None = None
+    held_since: Instant | None = None  # when its slices came, if the job limits the time that it holds them
     epoch: int = Field(default=0, ge=0)  # of the daemon that started it or adopted it last; 0 in older records
 
 
 class PastAttempt(_Part):
     """An ended attempt, for the result and the history. `tries` lacks the last one, which ended with the attempt.
 
-    `zone` is empty on the bastion. Older records have neither `zone` nor `checkpointed_at`.
+    `zone` is empty on the bastion. Older records have neither `zone` nor what follows `failed_worker`.
+
+    Attributes:
+        held_at: When its machines came, if it waited for them; its end if they never came.
+        try_since: Start of its last try, if it had several.
+        stopped_at: When its command had ended, or its end was decided, if it ran.
+        checkpointed_at, first_step, last_step: Of its last try.
     """
 
     number: int
@@ -156,7 +177,12 @@ class PastAttempt(_Part):
     message: str
     exit_code: int | None = None
     failed_worker: int | None = None
+    held_at: Instant | None = None
+    try_since: Instant | None = None
+    stopped_at: Instant | None = None
     checkpointed_at: Instant | None = None
+    first_step: int | None = None
+    last_step: int | None = None
     zone: str = ""
     tries: tuple[PastTry, ...] = ()
 
@@ -169,6 +195,22 @@ class Outcome(_Part):
     message: str
     failed_worker: int | None = None
     by: str = ""
+
+
+class CleanupEnd(_Part):
+    """How the last try of a cleanup command ended."""
+
+    outcome: str  # succeeded | failed
+    exit_code: int | None = None
+    message: str = ""
+
+
+class Pin(_Part):
+    """The object in an inbox that was accepted, byte by byte."""
+
+    user: str  # whose inbox has it
+    generation: int = Field(ge=1)
+    sha256: str
 
 
 class HistoryLine(_Part):
@@ -191,6 +233,7 @@ class JobRecord(_Part):
     name: str
     uid: str  # identity of the job among others of the same name
     generation: int = Field(ge=1)  # of the spec object that `job` was read from
+    pin: Pin | None = None  # None: the spec was accepted from `jobs/active/`, which everybody may write
     # The accepted spec; stored, so that overwriting the object has no effect here.
     job: StoredSpec = Field(validation_alias="spec", serialization_alias="spec")
     # The spec of the last attempt, if an update has replaced it; the source of the cleanup command, because only
@@ -202,16 +245,22 @@ class JobRecord(_Part):
     attempt: Attempt | None = None
     attempts: tuple[PastAttempt, ...] = ()
     next_attempt: int = Field(default=1, ge=1)
-    not_before: Instant | None = None  # end of the pause after a lost attempt
+    not_before: Instant | None = None  # end of the pause after a lost attempt, or a failed cleanup
     stockout: bool = False
     infrastructure_failures: int = 0  # attempts lost to infrastructure so far
-    failed_tries: int = 0  # tries that failed by the user's doing and were followed by another
+    failed_tries: int = 0  # tries that failed by the user's doing, or got stuck, and were followed by another
+    stuck_tries: int = 0  # the stuck ones among them
+    stuck_in_a_row: int = 0  # restarts of stuck tries without a long life between them
     capacity_failures: int = 0  # consecutive attempts that ended for lack of capacity
     zone_turn: int = 0  # number of the next place for its type, modulo the number of places
     waited_seconds: float = 0.0  # total time without capacity: past waits and the pauses between them
+    held_seconds: float = 0.0  # total time of past attempts with their slices
     outcome: Outcome | None = None
+    after_met: tuple[str, ...] | None = None  # uids of the jobs of `limits.after` that ended as asked
     cleanup: Attempt | None = None  # the run of the cleanup command, while it is under way
-    cleanup_done: bool = False  # whether the cleanup command has had its run
+    cleanups: int = Field(default=0, ge=0)  # tries of the cleanup command so far, the present one included
+    cleanup_end: CleanupEnd | None = None  # of the last try that has ended
+    cleanup_done: bool = False  # whether no further try of the cleanup command follows
     history_next: int = Field(default=1, ge=1)
     history: tuple[HistoryLine, ...] = ()
 
@@ -221,11 +270,26 @@ class JobRecord(_Part):
         return self.attempt is not None or bool(self.attempts)
 
     @property
+    def owner(self) -> str:
+        """Whose inbox its spec and updates come from: whoever submitted it."""
+        return self.pin.user if self.pin is not None else self.job.user_id
+
+    @property
     def started_job(self) -> JobSpec:
         return self.started or self.job
 
+    @property
+    def awaits_group(self) -> bool:
+        """Whether its command has ended, and its cleanup command waits until no other job of its group is left."""
+        begun = self.cleanups or self.cleanup is not None or self.cleanup_done
+        if self.status is not Status.CLEANING or begun or not self.had_attempt:
+            return False
+        spec, outcome = self.started_job, self.outcome
+        waits = spec.has_cleanup and spec.limits.cleanup_after_group_seconds is not None
+        return waits and outcome is not None and outcome.outcome != "cancelled"
+
     def run(self, attempt: Attempt) -> Run:
-        return Run(self.uid, attempt.number)
+        return Run(self.uid, attempt.number, attempt.cleanup_try)
 
     def evolve(self, *, at: float, text: str = "", **changes: Any) -> JobRecord:
         """Return the record with these changes, and with a history line if there is a `text`; checks the transition."""

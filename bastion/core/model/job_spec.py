@@ -7,101 +7,25 @@ A spec keeps its document unchanged, unknown fields included, because `jobs/comp
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from datetime import datetime, timezone
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from pydantic import BaseModel, ValidationError
 
 from bastion.core import documents, limits
 from bastion.core.bucket import keys
-from bastion.core.encryption.key_mapping import KeyMapping
-from bastion.core.errors import InvalidSpec, Refused
-from bastion.core.model import instance_types
-from bastion.core.model import labels as job_labels
+from bastion.core.errors import InvalidSpec
+from bastion.core.model import inputs as job_inputs
+from bastion.core.model import instance_types, job_limits, spec_problems
+from bastion.core.model.inputs import Input
+from bastion.core.model.job_limits import NO_LIMITS, AfterFormat, JobLimits, LimitsFormat
+from bastion.core.model.job_spec_format import InputFormat, RunnerFormat, SpecFormat
+from bastion.core.model.secrets import PodSecret, pod_secrets
 from bastion.core.packed_document import PackedDocument
 
 _CREATION_TIME = "%Y-%m-%d %H:%M:%S.%f"
-# Terminals and logs show ids: no control characters.
-_Id = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\x00-\x1f\x7f]+$")]
-_Text = Annotated[str, StringConstraints(pattern=r"^[^\x00]*$")]
-_Amount = Annotated[int, Field(ge=limits.RESOURCE_MIN, le=limits.RESOURCE_MAX)]
-_Resources = Annotated[
-    dict[Annotated[str, StringConstraints(min_length=1, max_length=63)], _Amount],
-    Field(max_length=limits.RESOURCE_TYPES_MAX),
-]
-_EnvName = Annotated[str, StringConstraints(min_length=1, pattern=r"^[^\x00=]+$")]
-
-
-def _check_output_dir(text: str) -> str:
-    """Accept only folders below the working directory, because hosts may share a machine."""
-    parts = text.split("/")
-    if not parts[0] or ".." in parts or not set(parts) - {"", "."} or not text.isprintable():
-        raise ValueError("must be a folder below the command's working directory, such as 'out'")
-    return text
-
-
-def _check_proxy(text: str) -> str:
-    try:
-        KeyMapping.parse(text, called="the mapping")
-    except Refused as error:
-        raise ValueError(str(error)) from error
-    return text
-
-
-def check_image(text: str) -> str:
-    """Return the name of a container image. Raises ValueError if it cannot be one."""
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._/:@-]{0,511}", text):
-        raise ValueError("must be a container image such as us-docker.pkg.dev/my-project/images/train:v1")
-    return text
-
-
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="allow")
-
-
-class _ScalingSpec(_Model):
-    min_replicas: int = Field(ge=1, le=limits.NUM_REPLICAS_MAX)
-    max_replicas: int = Field(ge=1, le=limits.NUM_REPLICAS_MAX)
-    resources_per_replica: _Resources
-
-
-class _Metadata(_Model):
-    user_id: _Id
-    project_id: _Id
-    creation_time: str
-    resources: _Resources = Field(default_factory=dict)
-    priority: int | None = Field(default=None, ge=limits.PRIORITY_MIN, le=limits.PRIORITY_MAX)
-    job_id: str | None = None
-    version: int | None = Field(default=None, ge=0, le=2**53)
-    scaling_specs: list[_ScalingSpec] | None = Field(default=None, max_length=16)
-    labels: Annotated[dict[str, str], AfterValidator(job_labels.check)] | None = None
-
-
-class _Runner(_Model):
-    kind: Literal["tpu"]
-    instance_type: str
-    num_replicas: int = Field(default=1, ge=1, le=limits.NUM_REPLICAS_MAX)
-    expected_duration_seconds: int | None = Field(default=None, ge=1, le=limits.EXPECTED_DURATION_MAX_SECONDS)
-    max_tries: int | None = Field(default=None, ge=1, le=limits.TRIES_MAX)
-    setup: _Text | None = None
-    output_dir: Annotated[str, AfterValidator(_check_output_dir)] | None = None
-    output_sync: Literal["each", "worker0"] | None = None
-    max_wait_seconds: int | None = Field(default=None, ge=1, le=limits.EXPECTED_DURATION_MAX_SECONDS)
-    proxy: Annotated[str, AfterValidator(_check_proxy)] | None = None
-    image: Annotated[str, AfterValidator(check_image)] | None = None
-
-
-class _Spec(_Model):
-    version: int = Field(ge=1, le=1)
-    name: str
-    command: Annotated[_Text, StringConstraints(min_length=1)]
-    cleanup_command: _Text | None = None
-    env_vars: dict[_EnvName, _Text] | None = Field(default=None, max_length=limits.SPEC_MAX_ENV_VARS)
-    code_asset_path: str | None = None
-    metadata: _Metadata
-    runner: _Runner | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,6 +39,10 @@ class Runner:
         output_dir: Folder below the working directory whose content is stored; empty: none.
         proxy: What the encrypting storage proxy encrypts (`encryption.key_mapping`); empty: no proxy.
         image: Container image that the command runs in, on Kubernetes only; empty: the operator's, or none needed.
+        secrets: Variables of the command, and where its hosts find their values (`secrets.FORMS`).
+        inputs: What is fetched before the command starts.
+        output_to: The bucket or folder of the stored output folder; empty: the bastion's bucket.
+        root: Whether setup and command run as root, where commands have a user of their own.
     """
 
     instance_type: instance_types.InstanceType
@@ -125,6 +53,10 @@ class Runner:
     output_sync: Literal["each", "worker0"] = "each"
     max_wait_seconds: int | None = None  # total time that the job may wait for capacity; None: no limit
     has_image: bool = False
+    stuck_after_seconds: int | None = None  # without a sign of the command for so long it is restarted; None: never
+    has_secrets: bool = False
+    has_pod_secrets: bool = False
+    root: bool = False
     packed: PackedDocument = field(repr=False)
 
     @property
@@ -146,6 +78,29 @@ class Runner:
     @property
     def image(self) -> str:
         return self._text("image") or "" if self.has_image else ""
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        return (self.packed.unpack()["runner"].get("secrets") or {}) if self.has_secrets else {}
+
+    @property
+    def pod_secrets(self) -> tuple[PodSecret, ...]:
+        """Keys of Secrets that only pods have."""
+        return pod_secrets(self.secrets.values()) if self.has_pod_secrets else ()
+
+    @property
+    def pod_secret_names(self) -> frozenset[str]:
+        return frozenset(each.name for each in self.pod_secrets)
+
+    @property
+    def inputs(self) -> tuple[Input, ...]:
+        found = self.packed.unpack()["runner"].get("inputs") or ()
+        check_url, check_folder = job_inputs.check_url, job_inputs.check_folder
+        return tuple(Input(url=check_url(each["url"]), folder=check_folder(each["dir"])) for each in found)
+
+    @property
+    def output_to(self) -> str:
+        return job_inputs.check_url(text) if (text := self._text("output_to")) else ""
 
     def _text(self, name: str) -> str | None:
         text: str | None = self.packed.unpack()["runner"].get(name)
@@ -170,7 +125,13 @@ class JobSpec:
     runner: Runner | None  # None: the command runs on the bastion itself
     has_cleanup: bool
     has_labels: bool = False
+    limits: JobLimits = NO_LIMITS
     packed: PackedDocument = field(repr=False)  # its JSON document, unknown fields included
+
+    @property
+    def as_root(self) -> bool:
+        """Whether its command asks to run as root on its hosts."""
+        return self.runner is not None and self.runner.root
 
     @property
     def document(self) -> dict[str, Any]:
@@ -205,21 +166,17 @@ class JobSpec:
     def hosts(self) -> int:
         return self.runner.hosts if self.runner else 1
 
+    @property
+    def instance_type(self) -> str:
+        """Its name; empty without a slice."""
+        return self.runner.instance_type.name if self.runner else ""
+
     def to_bytes(self) -> bytes:
         return documents.dumps(self.document)
 
     def updates(self, accepted: JobSpec) -> bool:
         """Whether it is the next version of the same job; otherwise it is another job of that name."""
         return self.version is not None and self.version == (accepted.version or 0) + 1
-
-
-def _explain(error: ValidationError) -> str:
-    problems = []
-    for item in error.errors(include_url=False, include_input=False)[:5]:
-        where = ".".join(str(part) for part in item["loc"])
-        problems.append(f"{where[:120]}: {item['msg'].removeprefix('Value error, ')[:200]}")
-    more = error.error_count() - len(problems)
-    return "; ".join(problems) + (f"; {more} more" if more > 0 else "")
 
 
 def _check_creation_time(text: str) -> None:
@@ -237,10 +194,14 @@ def _required_units(instance_type: instance_types.InstanceType, num_replicas: in
     return {instance_type.resource_type: instance_type.amount * num_replicas}
 
 
-def _runner(model: _Spec, resources: Mapping[str, int], packed: PackedDocument) -> Runner | None:
+def _runner(model: SpecFormat, resources: Mapping[str, int], packed: PackedDocument) -> Runner | None:
     if model.runner is None:
         return None
     instance_type = instance_types.lookup(model.runner.instance_type)
+    if model.runner.kind != instance_type.kind:
+        raise InvalidSpec(
+            f"runner.kind is {model.runner.kind!r}, but {instance_type.name} needs {instance_type.kind!r}; correct it"
+        )
     # An undeclared replica would be capacity without a charge.
     required = _required_units(instance_type, model.runner.num_replicas)
     if dict(resources) != required:
@@ -248,6 +209,9 @@ def _runner(model: _Spec, resources: Mapping[str, int], packed: PackedDocument) 
             f"metadata.resources is {dict(resources)}, but {model.runner.num_replicas} x {instance_type.name} "
             f"needs {required}"
         )
+    twice = sorted(set(model.runner.secrets or ()) & set(model.env_vars or ()))
+    if twice:
+        raise InvalidSpec(f"runner.secrets and env_vars both set {twice[0][:80]}; remove one of them")
     return Runner(
         instance_type=instance_type,
         num_replicas=model.runner.num_replicas,
@@ -256,8 +220,31 @@ def _runner(model: _Spec, resources: Mapping[str, int], packed: PackedDocument) 
         output_sync=model.runner.output_sync or "each",
         max_wait_seconds=model.runner.max_wait_seconds,
         has_image=bool(model.runner.image),
+        stuck_after_seconds=model.runner.stuck_after_seconds,
+        has_secrets=bool(model.runner.secrets),
+        has_pod_secrets=bool(pod_secrets((model.runner.secrets or {}).values())),
+        root=bool(model.runner.root),
         packed=packed,
     )
+
+
+def unknown_fields(document: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The fields of a valid document's `runner` and `limits` that mean nothing here, each with the known ones."""
+    runner, found_limits = document.get("runner") or {}, document.get("limits") or {}
+    places: list[tuple[str, Mapping[str, Any], type[BaseModel]]] = [
+        ("runner", runner, RunnerFormat),
+        ("limits", found_limits, LimitsFormat),
+    ]
+    places += [(f"runner.inputs.{number}", each, InputFormat) for number, each in enumerate(runner.get("inputs") or ())]
+    places += [
+        (f"limits.after.{number}", each, AfterFormat) for number, each in enumerate(found_limits.get("after") or ())
+    ]
+    return {
+        f"{where}.{name}": list(model.model_fields)
+        for where, found, model in places
+        for name in found
+        if name not in model.model_fields
+    }
 
 
 def from_document(document: Any, *, name: str, packed: PackedDocument | None = None) -> JobSpec:
@@ -273,13 +260,16 @@ def from_document(document: Any, *, name: str, packed: PackedDocument | None = N
         UnknownInstanceType: The runner's type does not exist.
     """
     try:
-        model = _Spec.model_validate(document.unpack() if isinstance(document, PackedDocument) else document)
+        model = SpecFormat.model_validate(document.unpack() if isinstance(document, PackedDocument) else document)
     except ValidationError as error:
-        raise InvalidSpec(f"not a valid job spec (version 1): {_explain(error)}") from error
+        raise InvalidSpec(f"not a valid job spec (version 1): {spec_problems.explain(error)}") from error
     if model.name != name:
         raise InvalidSpec(f"the spec's name is {model.name[:80]!r}, but its object is named {name!r}; make them equal")
     if not re.search(r"\S", model.command):
         raise InvalidSpec("command: must not be blank; write the bash command line to run")
+    unused = model.limits.needs_cleanup() if model.limits and not model.cleanup_command else ""
+    if unused:
+        raise InvalidSpec(f"limits.{unused} requires cleanup_command; add one, or remove {unused}")
     _check_creation_time(model.metadata.creation_time)
     resources = dict(model.metadata.resources)
     if model.metadata.scaling_specs:
@@ -312,26 +302,27 @@ def from_document(document: Any, *, name: str, packed: PackedDocument | None = N
         runner=_runner(model, resources, packed),
         has_cleanup=bool(model.cleanup_command),
         has_labels=bool(model.metadata.labels),
+        limits=job_limits.read(model.limits),
         packed=packed,
     )
 
 
 def overwriting(spec: JobSpec, accepted: JobSpec) -> JobSpec:
-    """Read `spec` as the overwrite of an accepted spec. An update without `runner` or labels keeps the accepted ones.
+    """Read `spec` as the overwrite of an accepted spec. An update without `runner`, `limits` or labels keeps them.
 
-    AXLearn's client omits both. Raises InvalidSpec if the resources of the update do not match the runner.
+    AXLearn's client omits them. Raises InvalidSpec if the update does not match what is kept.
     """
     runner = accepted.runner if spec.runner is None else None
-    if runner is None and not accepted.has_labels:
+    if runner is None and not accepted.has_labels and accepted.limits == NO_LIMITS:
         return spec
-    document = spec.document
-    if runner is not None:
-        document["runner"] = accepted.document["runner"]
+    document, before = spec.document, accepted.document
+    kept = [name for name in ("runner", "limits") if document.get(name) is None and before.get(name) is not None]
+    document.update({name: before[name] for name in kept})
     if document["metadata"].get("labels") is None and accepted.has_labels:
         document["metadata"]["labels"] = accepted.labels
-    elif runner is None:
+    elif not kept:
         return spec
-    if not spec.updates(accepted) and document != accepted.document:
+    if not spec.updates(accepted) and document != before:
         return spec  # another job of that name
     required = _required_units(runner.instance_type, runner.num_replicas) if runner is not None else {}
     if runner is not None and dict(spec.resources) != required:
@@ -363,10 +354,11 @@ def parse(data: bytes, *, name: str, bastion: str) -> JobSpec:
 class JobOptions:
     """The options of a new job beyond its command; None: the spec leaves the field out.
 
-    To add an option of slice jobs, add a field of one name here and in `_Runner`.
+    To add an option of slice jobs, add a field of one name here and in `RunnerFormat`; of any job, in `LimitsFormat`.
     """
 
-    instance_type: str = ""  # empty: the command runs on the bastion itself, and every option of `Runner` is ignored
+    # Empty: the command runs on the bastion itself, and every option of `Runner` is ignored.
+    instance_type: str = ""
     num_replicas: int = 1
     priority: int = limits.PRIORITY_DEFAULT
     env_vars: Mapping[str, str] | None = None
@@ -380,13 +372,35 @@ class JobOptions:
     max_wait_seconds: int | None = None
     proxy: str | None = None
     image: str | None = None
+    stuck_after_seconds: int | None = None
+    secrets: Mapping[str, str] | None = None  # variable -> where its hosts find the value (`secrets.FORMS`)
+    inputs: Sequence[Mapping[str, str]] | None = None  # each with `url` and `dir`
+    output_to: str | None = None
+    root: bool | None = None
     labels: Mapping[str, str] | None = None
+    max_run_seconds: int | None = None
+    after: Sequence[Mapping[str, str]] | None = None  # each with `job`, `uid` and `on`
+    after_at_most_seconds: int | None = None
+    group: str | None = None
+    cleanup_after_group_seconds: int | None = None
+    cleanup_max_seconds: int | None = None
+    cleanup_tries: int | None = None
 
     def runner(self) -> dict[str, Any]:
-        """Return the spec's `runner`: the options that it shares with this class, without those that are None."""
-        shared = [option.name for option in fields(self) if option.name in _Runner.model_fields]
-        given = {name: getattr(self, name) for name in shared if getattr(self, name) is not None}
-        return {"kind": "tpu", **given}
+        """Return the spec's `runner`: the options that it shares with this class, without those that are None.
+
+        Raises UnknownInstanceType.
+        """
+        instance_type = instance_types.lookup(self.instance_type)
+        return {"kind": instance_type.kind, **self._given(RunnerFormat), "instance_type": instance_type.name}
+
+    def limits(self) -> dict[str, Any]:
+        """Return the spec's `limits` without those that are None; empty: the spec has none."""
+        return self._given(LimitsFormat)
+
+    def _given(self, format_: type[BaseModel]) -> dict[str, Any]:
+        shared = [option.name for option in fields(self) if option.name in format_.model_fields]
+        return {name: getattr(self, name) for name in shared if getattr(self, name) is not None}
 
 
 _NO_OPTIONS = JobOptions()
@@ -426,7 +440,9 @@ def new(
     if options.instance_type:
         instance_type = instance_types.lookup(options.instance_type)
         document["metadata"]["resources"] = _required_units(instance_type, options.num_replicas)
-        document["runner"] = options.runner() | {"instance_type": instance_type.name}
+        document["runner"] = options.runner()
+    if options.limits():
+        document["limits"] = options.limits()
     if options.code_asset_path is not None:
         document["code_asset_path"] = options.code_asset_path
     return parse(documents.dumps(document), name=name, bastion=bastion)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.model import instance_types
+from bastion.core.model.bastion_host_jobs import HostJobsMode
 from bastion.core.model.budgets import Budgets
-from bastion.core.model.clusters import ClusterSettings, cluster_of
+from bastion.core.model.clusters import PROVIDER_NAMES, ClusterSettings, Provider, cluster_of
 from bastion.core.model.gangs import CapacityModel, Place
 from bastion.core.model.instance_types import InstanceType
 from bastion.core.model.job_spec import Runner
@@ -33,6 +35,8 @@ class ResourceTypeSettings:
     service_account: str = ""
     runtime_version: str = ""
     pod: PodSettings = field(default_factory=PodSettings)  # in clusters
+    input_cache: str = ""  # folder on each host
+    input_cache_gib: int = limits.INPUT_CACHE_GIB
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,20 +61,32 @@ class Provisioning:
     tiers: tuple[Tier, ...] = (Tier(),)  # by number; the last one also covers higher numbers; never empty
     budgets: Budgets = field(default_factory=Budgets)
     warnings: tuple[str, ...] = ()  # probable mistakes, for people
+    host_job_user: str = ""  # whom commands run as on the hosts of slices: NAME or UID:GID; empty: as the agent
     record_ticks: int = 0  # number of ticks that the daemon keeps as files; 0: none
+    bastion_host_jobs: HostJobsMode | None = None  # None: not set
+    without_slices: bool = False  # whether the file says nothing about slices, so that they are as without a file
 
-    def places(self, instance_type: InstanceType, tier: int | None, *, has_image: bool = False) -> tuple[Place, ...]:
+    def places(
+        self,
+        instance_type: InstanceType,
+        tier: int | None,
+        *,
+        has_image: bool = False,
+        secrets: Collection[str] = (),
+    ) -> tuple[Place, ...]:
         """Return the places for a gang, best first; none if its type is not provisioned.
 
+        `secrets`: names of Secrets whose keys it takes; only clusters have them.
+
         Containers run in clusters only, and there a job needs an image: its own, or the operator's.
+        `Place.queue` is the cluster's setting; the project's LocalQueue is `kueue.local_queue` of it.
         A reserved tier without zones of its own uses only the type's first zone, because a reservation is in one zone.
         """
         nodes = self.resource_types.get(instance_type.resource_type)
         if nodes is None:
             return ()
-        capacity = self.tiers[min(tier or 0, len(self.tiers) - 1)]
+        capacity = self._capacity(instance_type.resource_type, tier)
         reserved = capacity.model is CapacityModel.RESERVED
-        zones = _of_type(capacity.zones, instance_type.resource_type) or (nodes.zones[:1] if reserved else nodes.zones)
         return tuple(
             Place(
                 zone=zone,
@@ -82,15 +98,92 @@ class Provisioning:
                 service_account=nodes.service_account,
                 runtime_version=nodes.runtime_version,
                 pod=nodes.pod if cluster_of(zone) else None,
+                input_cache=nodes.input_cache,
+                input_cache_bytes=nodes.input_cache_gib * 2**30 if nodes.input_cache else 0,
+                identity=self.clusters[cluster_of(zone)].identity if cluster_of(zone) in self.clusters else "",
+                queue=self.queue_of(zone),
             )
-            for zone in zones
+            for zone in self._zones_in(instance_type.resource_type, tier)
             if (bool(cluster_of(zone)) or not has_image) and (has_image or not _lacks_image(zone, nodes))
+            if self._offers(zone, instance_type) and self._gives(zone, secrets)
         )
 
+    def _gives(self, zone: str, secrets: Collection[str]) -> bool:
+        cluster = self.clusters.get(cluster_of(zone))
+        return not secrets or (cluster is not None and set(secrets).issubset(cluster.job_secrets))
+
+    def why_no_secrets(self, runner: Runner) -> str:
+        """The reason why no place gives the job its Secrets; empty if one does."""
+        first, names, resource_type = runner.pod_secrets[0], runner.pod_secret_names, runner.instance_type.resource_type
+        zones = [zone for zone in sorted(self._zones_of(resource_type)) if cluster_of(zone)]
+        if not zones:
+            return (
+                f"its secret k8s:secret/{first.name}/{first.key} needs a Kubernetes cluster, and "
+                f"{keys.DAEMON_SETTINGS} has none for {resource_type}; use another source, such as sm://PROJECT/SECRET"
+            )
+        if not any(self._gives(zone, names) for zone in zones):
+            one = next((name for name in sorted(names) if not any(self._gives(zone, [name]) for zone in zones)), "")
+            what = f"the Secret {one}" if one else f"all of the Secrets {', '.join(sorted(names))}"
+            where = ", ".join(f"clusters.{cluster_of(zone)}.job_secrets" for zone in zones)
+            return (
+                f"no cluster of {resource_type} gives jobs {what}; an operator may name it in {where} of "
+                f"{keys.DAEMON_SETTINGS}"
+            )
+        if not runner.has_image and not self.resource_types[resource_type].pod.image:
+            return (
+                "a job with a secret k8s: runs in a Kubernetes cluster, where it needs an image; name one with "
+                f"--image, or set types.{resource_type}.pod.image in {keys.DAEMON_SETTINGS}"
+            )
+        return ""
+
+    def is_delegated(self, resource_type: str) -> bool:
+        """Whether Kueue decides which jobs of that type run. `load` accepts no type for which that depends."""
+        nodes = self.resource_types.get(resource_type)
+        return nodes is not None and bool(self.queue_of(nodes.zones[0]))
+
+    @property
+    def delegated(self) -> tuple[str, ...]:
+        """The types that Kueue decides on."""
+        return tuple(filter(self.is_delegated, self.resource_types))
+
+    def queue_of(self, zone: str) -> str:
+        """Return the `queue` setting of a place; empty if the scheduler decides there."""
+        cluster = self.clusters.get(cluster_of(zone))
+        return cluster.queue if cluster is not None else ""
+
+    def _offers(self, zone: str, instance_type: InstanceType) -> bool:
+        """Whether a place has slices of that size: providers sell some sizes only."""
+        cluster = self.clusters.get(cluster_of(zone))
+        return cluster is None or cluster.provider in instance_type.providers
+
+    def lacks_size(self, instance_type: InstanceType) -> bool:
+        """Whether no place of its resource type has slices of that size."""
+        zones = self._zones_of(instance_type.resource_type)
+        return not any(self._offers(zone, instance_type) for zone in zones)
+
     def needs_image(self, resource_type: str) -> bool:
-        """Whether a job of that type without an image has no place."""
+        """Whether a job of that type without an image has no place in any tier."""
         nodes = self.resource_types[resource_type]
-        return all(_lacks_image(zone, nodes) for zone in nodes.zones)
+        return all(_lacks_image(zone, nodes) for zone in self._zones_of(resource_type))
+
+    def takes_images(self, resource_type: str) -> bool:
+        """Whether a job of that type with an image has a place in some tier."""
+        return any(cluster_of(zone) for zone in self._zones_of(resource_type))
+
+    def _zones_of(self, resource_type: str) -> frozenset[str]:
+        tiers = range(len(self.tiers))
+        return frozenset(zone for tier in tiers for zone in self._zones_in(resource_type, tier))
+
+    def _zones_in(self, resource_type: str, tier: int | None) -> tuple[str, ...]:
+        """Return the zones of a tier, best first, whatever a job needs. The type has settings."""
+        capacity, nodes = self._capacity(resource_type, tier), self.resource_types[resource_type]
+        reserved = capacity.model is CapacityModel.RESERVED
+        return _of_type(capacity.zones, resource_type) or (nodes.zones[:1] if reserved else nodes.zones)
+
+    def _capacity(self, resource_type: str, tier: int | None) -> Tier:
+        if self.is_delegated(resource_type):
+            return Tier()  # Kueue's flavors choose the capacity
+        return self.tiers[min(tier or 0, len(self.tiers) - 1)]
 
     def zones(self) -> frozenset[str]:
         return frozenset(zone for nodes in self.resource_types.values() for zone in nodes.zones) | {
@@ -102,13 +195,23 @@ def _lacks_image(zone: str, nodes: ResourceTypeSettings) -> bool:
     return bool(cluster_of(zone)) and not nodes.pod.image
 
 
-def why_not_in(zone: str, resource_type: str) -> str:
-    """The reason why a place has no slices of that type; empty if it may have."""
+def why_not_in(zone: str, resource_type: str, provider: Provider | None) -> str:
+    """The reason why a place has no slices of that type; empty if it may have. `provider`: the cluster's."""
     if cluster_of(zone) and resource_type not in instance_types.kubernetes_types():
         return f"Kubernetes has no {resource_type}; use a zone of Cloud TPU instead of {zone}"
+    if cluster_of(zone) and resource_type not in instance_types.kubernetes_types(provider):
+        return (
+            f"{PROVIDER_NAMES[provider] if provider else 'the cluster'} has no {resource_type}, only "
+            f"{', '.join(instance_types.kubernetes_types(provider))}; use another place instead of {zone}"
+        )
     if not cluster_of(zone) and resource_type not in instance_types.cloud_tpu_types():
         return f"Cloud TPU has no {resource_type}; use a cluster (k8s:NAME) instead of {zone}"
     return ""
+
+
+def places_of(provisioning: Provisioning, runner: Runner, tier: int | None) -> tuple[Place, ...]:
+    """Return the places for a job, best first."""
+    return provisioning.places(runner.instance_type, tier, has_image=runner.has_image, secrets=runner.pod_secret_names)
 
 
 def why_not_placed(provisioning: Provisioning | None, runner: Runner) -> str:
@@ -117,16 +220,33 @@ def why_not_placed(provisioning: Provisioning | None, runner: Runner) -> str:
         return f"there are no valid settings in {keys.DAEMON_SETTINGS}, so no slices are created"
     resource_type = runner.instance_type.resource_type
     if resource_type in provisioning.resource_types:
-        if runner.has_image and not provisioning.places(runner.instance_type, None, has_image=True):
+        if provisioning.lacks_size(runner.instance_type):
+            zones = ", ".join(provisioning.resource_types[resource_type].zones)
+            return (
+                f"no place of {resource_type} in {keys.DAEMON_SETTINGS} ({zones}) has {runner.instance_type.name}; "
+                f"`bastion instance-types {resource_type}` shows which providers sell which sizes"
+            )
+        if runner.has_image and not provisioning.takes_images(resource_type):
             return f"its image needs a Kubernetes cluster, and {keys.DAEMON_SETTINGS} has none for {resource_type}"
         if not runner.has_image and provisioning.needs_image(resource_type):
             return (
                 f"{resource_type} is in Kubernetes clusters only, where a job needs an image; "
                 f"name one with --image, or set types.{resource_type}.pod.image in {keys.DAEMON_SETTINGS}"
             )
-        return ""
+        return provisioning.why_no_secrets(runner) if runner.has_pod_secrets else ""
     served = ", ".join(provisioning.resource_types) or "none"
     return f"{keys.DAEMON_SETTINGS} has no zones for {resource_type}, only for {served}"
+
+
+def why_not_in_tier(provisioning: Provisioning, runner: Runner, tier: int) -> str:
+    """The reason why such a job has no place in that tier, though it may have one in another; empty if it has."""
+    if places_of(provisioning, runner, tier):
+        return ""
+    resource_type = runner.instance_type.resource_type
+    needed = "a Kubernetes cluster, which its image needs" if runner.has_image else "a place that needs no image"
+    if runner.has_pod_secrets:
+        needed = f"a Kubernetes cluster with the Secrets {', '.join(sorted(runner.pod_secret_names))}"
+    return f"{keys.DAEMON_SETTINGS} has no zone of {resource_type} in tier {tier} that is {needed}"
 
 
 def tiers_without_settings(provisioning: Provisioning, policy: Policy) -> str:

@@ -12,23 +12,30 @@ from dataclasses import dataclass, field
 from bastion.core import limits
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.bucket.protocol import Claim, Order, Report
+from bastion.core.model.awaiting import Awaiting
+from bastion.core.model.bastion_host_jobs import AS_DAEMON, BastionHostJobs
 from bastion.core.model.budgets import Budgets
 from bastion.core.model.gangs import GangFailure, GangStatus, Place
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_spec import JobSpec, Runner
-from bastion.core.model.provisioning import BUILT_IN, Provisioning
+from bastion.core.model.provisioning import BUILT_IN, Provisioning, places_of
 from quota import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserRequest:
-    """A user's request, from `jobs/user_states/<job>`. `uid` is empty if the client named none."""
+    """A user's request, from `jobs/user_states/<job>`. `uid` is empty if the client named none.
+
+    `owner`: in whose inbox it is; empty in mode `open`. `problem`: why it may not be his.
+    """
 
     generation: int
     written_at: float
     cancel: bool
     uid: str = ""
     by: str = ""
+    owner: str = ""
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +68,18 @@ class OrphanGang:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Explained:
+    """An explanation in `jobs/invalid/`: its own generation, and that of the object that it is about."""
+
+    name: str
+    generation: int
+    about: int
+    owner: str = ""
+    request: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobView:
     """The objects of one job name."""
 
@@ -90,6 +109,12 @@ class JobView:
     late: bool = False  # a daemon of an earlier epoch started the attempt, and its write landed too late to count
     ghost: bool = False  # the job already has its result; the state was created after the job's end
     current: bool = True  # `record` is the newest content of the state
+    # In mode `inbox`: whose object `spec_meta` is, the digest of its bytes as read, and other users' requests for this
+    # job, which they may not make.
+    owner: str = ""
+    spec_sha256: str = ""
+    refused_requests: tuple[UserRequest, ...] = ()
+    explained_to: Mapping[str, Explained] = field(default_factory=dict)  # what those users were told, by user
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,13 +130,43 @@ class Installation:
     beat_seconds: float = limits.HEARTBEAT_PERIOD_SECONDS
     interpreter: str = ""  # Python for commands on nodes that share our file system; empty if nodes bring their own
     budgets: Budgets = field(default_factory=Budgets)
+    host_jobs: BastionHostJobs = AS_DAEMON  # of this tick
+    host_job_user: str = ""  # whom commands run as on the hosts of slices; empty: as the agent
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutsideObject:
+    """An object that no job comes from: a refused one in an inbox, or one beside the inboxes that we did not write.
+
+    Attributes:
+        owner: In whose inbox it is; empty: below `jobs/`.
+        problem: Why it is refused; empty: it was refused before, or waits.
+        request: It is a request, not a spec.
+    """
+
+    name: str
+    generation: int
+    owner: str = ""
+    problem: str = ""
+    request: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outside:
+    """In mode `inbox`: what was seen besides the jobs' own objects."""
+
+    explained: tuple[Explained, ...] = ()  # all but those about the jobs' own objects
+    objects: tuple[OutsideObject, ...] = ()
+    # Names of jobs whose copy in `jobs/active/` is missing or not ours.
+    damaged_copies: tuple[str, ...] = ()
+    copies_listed: bool = False  # whether this tick listed what is beside the inboxes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listed:
     """Objects and gangs of this tick by name, with or without a job: the input of the sweep."""
 
-    user_requests: Mapping[str, ObjectMeta] = field(default_factory=dict)
+    user_requests: Mapping[str, ObjectMeta] = field(default_factory=dict)  # in mode `inbox` by `<job>~<user>`
     claims: Mapping[str, ObjectMeta] = field(default_factory=dict)  # by run
     # Orders and reports, by `<run>/order` and `<run>/reports/<i>`.
     run_objects: Mapping[str, ObjectMeta] = field(default_factory=dict)
@@ -136,6 +191,16 @@ class World:
     # wait.
     agent: str | None = ""
     listed: Listed = field(default_factory=Listed)
+    # Jobs in groups that are not accepted yet because the queue is full, by user and group.
+    backlog_groups: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    awaiting: Mapping[str, Awaiting] = field(default_factory=dict)  # by name, of waiting jobs that await others
+    outside: Outside | None = None  # None in mode `open`
+
+
+def places_for(world: World, runner: Runner, tier: int | None) -> tuple[Place, ...]:
+    if world.provisioning is None:
+        return ()
+    return places_of(world.provisioning, runner, tier)
 
 
 def next_place(world: World, runner: Runner, tier: int | None, zone_turn: int) -> Place | None:
@@ -143,9 +208,6 @@ def next_place(world: World, runner: Runner, tier: int | None, zone_turn: int) -
 
     `zone_turn` is `JobRecord.zone_turn`.
     """
-    provisioning = world.provisioning
-    places: tuple[Place, ...] = ()
-    if provisioning is not None:
-        places = provisioning.places(runner.instance_type, tier, has_image=runner.has_image)
+    places = places_for(world, runner, tier)
     begin = zone_turn % len(places) if places else 0
     return next((p for p in (*places[begin:], *places[:begin]) if p.zone not in world.silent_zones), None)

@@ -7,6 +7,7 @@ from bastion.core.bucket import keys
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.world import JobView, World
 from bastion.core.reconcile.effects import AppendHistory, DropInvalid, DropUserRequest, Effect, PutInvalid, PutRecord
+from bastion.core.reconcile.inbox import copy_before, pinned
 
 
 def _describe(record: JobRecord) -> str:
@@ -18,17 +19,17 @@ def accept(view: JobView, world: World, now: float) -> list[Effect]:
     """Accept the spec of a name without a state, or explain what is wrong with it."""
     if view.spec is None or view.spec_meta is None:
         return quarantine(view)
-    uid = keys.job_uid(world.settings.root, view.name, view.spec_meta.generation)
+    uid = keys.job_uid(world.settings.root, view.name, view.spec_meta.generation, owner=view.owner)
     user_request = view.user_request
     if user_request is not None and (
         user_request.uid != uid if user_request.uid else user_request.written_at < view.spec_meta.updated
     ):
         # A request for an earlier job of this name. Delete it first: any later request is for this job.
-        return [DropUserRequest(name=view.name, generation=user_request.generation)]
+        return [DropUserRequest(name=view.name, generation=user_request.generation, owner=user_request.owner)]
     record = JobRecord(
         name=view.name,
         uid=uid,
-        generation=view.spec_meta.generation,
+        **pinned(view),
         job=view.spec,
         queued_at=view.spec_meta.updated,
         next_attempt=view.attempts_seen + 1,
@@ -40,17 +41,18 @@ def accept(view: JobView, world: World, now: float) -> list[Effect]:
         text = f"the job's state was lost after attempt {view.attempts_seen}; stopping its remaining processes first"
         record = record.evolve(at=now, text=text)
     put = PutRecord(record=record, generation=view.record_generation)
-    return [put, AppendHistory(record=record), *quarantine(view)]
+    return [*copy_before(None, record), put, AppendHistory(record=record), *quarantine(view)]
 
 
 def quarantine(view: JobView) -> list[Effect]:
-    """Keep `jobs/invalid/<job>` in line with the present object."""
+    """Keep the explanation of the present object in line with it."""
     if view.spec_problem and view.spec_meta is not None:
         if view.invalid_generation == view.spec_meta.generation:
             return []
         return [
             PutInvalid(
                 name=view.name,
+                owner=view.owner,
                 spec_generation=view.spec_meta.generation,
                 problem=view.spec_problem,
                 generation=view.invalid_object_generation,
@@ -58,5 +60,5 @@ def quarantine(view: JobView) -> list[Effect]:
         ]
     mended = view.spec is not None or view.spec_gone
     if view.invalid_object_generation and mended:
-        return [DropInvalid(name=view.name, generation=view.invalid_object_generation)]
+        return [DropInvalid(name=view.name, owner=view.owner, generation=view.invalid_object_generation)]
     return []

@@ -15,10 +15,12 @@ from bastion.core.bucket.protocol import HostPhase, Report
 from bastion.core.errors import EXIT_NO_CODE
 from bastion.core.exit_codes import exit_text
 from bastion.core.instants import from_rfc3339
-from bastion.core.model.gangs import GangState
-from bastion.core.model.job_record import LAST_INSTANT, Cause, Ending, PastTry
+from bastion.core.model.gangs import GangState, GangStatus
+from bastion.core.model.job_record import LAST_INSTANT, Attempt, Cause, Ending, PastTry
 from bastion.core.model.world import RunView
 from bastion.core.plain_text import plain_line
+from bastion.core.reconcile import capacity
+from bastion.core.reconcile.checkpoints import saved_until, steps
 from bastion.core.reconcile.runs import RunPlan
 
 
@@ -39,16 +41,62 @@ def first_failure(plan: RunPlan, view: RunView) -> Report | None:
     return min(bad, key=lambda r: (r.ended_at or "~", r.host), default=None)
 
 
+def out_of_time(view: RunView) -> bool:
+    """Whether a host ended its command because the job's time was over, before it was told to."""
+    return any(report.error == host_errors.OVERTIME for report in view.reports.values())
+
+
+def commands_ended(plan: RunPlan, view: RunView) -> bool:
+    """Whether the command has ended by itself on all hosts, some of which may still store its output."""
+    reports = _of_this_try(plan, view).values()
+    return len(reports) == plan.hosts and all(r.phase in (HostPhase.ENDED, HostPhase.EXITED) for r in reports)
+
+
+def stuck(plan: RunPlan, view: RunView) -> bool:
+    """Whether no host has had a sign of the command for as long as the job allows; some hosts may have succeeded."""
+    reports = _of_this_try(plan, view).values()
+    running = [report for report in reports if report.phase is HostPhase.RUNNING]
+    done = [r for r in reports if r.phase in (HostPhase.ENDED, HostPhase.EXITED) and r.exit_code == 0]
+    everybody = len(running) + len(done) == plan.hosts
+    return bool(running) and everybody and all(report.stuck for report in running)
+
+
+def stuck_try(plan: RunPlan, view: RunView, now: float) -> PastTry:
+    return _past_try(plan, view, now).model_copy(update={"stuck": True})
+
+
 def past_try(plan: RunPlan, view: RunView, report: Report, now: float) -> PastTry:
-    began = [_instant(r.started_at) for r in _of_this_try(plan, view).values() if r.started_at]
     ended_at = _instant(report.ended_at)
+    known = {"exit_code": report.exit_code, "failed_worker": report.host}
+    return _past_try(plan, view, now if ended_at is None else ended_at).model_copy(update=known)
+
+
+def _past_try(plan: RunPlan, view: RunView, ended_at: float) -> PastTry:
+    began = [_instant(r.started_at) for r in _of_this_try(plan, view).values() if r.started_at]
     return PastTry(
         number=plan.attempt.try_number,
-        exit_code=report.exit_code,
-        failed_worker=report.host,
         started_at=min((instant for instant in began if instant is not None), default=None),
-        ended_at=now if ended_at is None else ended_at,
+        ended_at=ended_at,
+        checkpointed_at=saved_until(plan.attempt, view),
+        **steps(plan.attempt, view),
     )
+
+
+def stopped_at(attempt: Attempt, view: RunView, ending: Ending, hosts: int) -> float | None:
+    """Return when the command had ended on all hosts, or was told to end; None if it never ran.
+
+    The daemon may learn of it much later, after a pause of its own. A host's clock counts only between the start and
+    that instant.
+    """
+    if attempt.running_since is None:
+        return None
+    ends = [
+        ended
+        for report in view.reports.values()
+        if report.try_number == attempt.try_number and (ended := _instant(report.ended_at)) is not None
+    ]
+    last = max(ends, default=ending.at) if len(ends) == hosts else ending.at
+    return last if attempt.running_since <= last < ending.at else ending.at
 
 
 def _instant(text: str) -> float | None:
@@ -105,6 +153,10 @@ def _told_by_platform(plan: RunPlan, view: RunView, now: float) -> Ending | None
     return _ending(plan, Cause.FAILED, text, now, exit_code=code, failed_worker=failure.host, gang_failed=True)
 
 
+def _why_lost(view: RunView, gang: GangStatus) -> str:
+    return gang.message or (view.failure.message if view.failure is not None else "") or gang.state.value
+
+
 def _lost_gang(plan: RunPlan, view: RunView, now: float) -> Ending | None:
     gang, name, failure = view.gang, plan.ref.name, view.failure
     claimed = view.claim is not None and view.claim.token == plan.attempt.token
@@ -115,7 +167,7 @@ def _lost_gang(plan: RunPlan, view: RunView, now: float) -> Ending | None:
     if plan.foreign_host:
         return None  # another machine cannot see it
     if gang is not None and gang.state in (GangState.LOST, GangState.DELETING, GangState.FAILED):
-        return _ending(plan, Cause.INFRASTRUCTURE, f"{name} was lost: {gang.message or gang.state.value}", now)
+        return _ending(plan, Cause.INFRASTRUCTURE, f"{name} was lost: {_why_lost(view, gang)}", now)
     if claimed and view.gang_gone:
         return _ending(plan, Cause.INFRASTRUCTURE, f"{name} disappeared; the scheduler did not delete it", now)
     return None
@@ -128,7 +180,11 @@ def _lost_host(plan: RunPlan, view: RunView, now: float, *, told_to_stop: bool) 
         return told  # a host that is taken away knows only that it shuts down
     unexplained = not told_to_stop and _unexplained(plan, view, now)
     for report in sorted(view.reports.values(), key=lambda r: (r.ended_at or "~", r.host)):
-        if report.error in host_errors.OF_THE_USER or (unexplained and report.error == host_errors.HOST_SHUT_DOWN):
+        if (
+            report.error in host_errors.OF_THE_USER
+            or report.error == host_errors.OVERTIME
+            or (unexplained and report.error == host_errors.HOST_SHUT_DOWN)
+        ):
             continue
         own = report.phase in (HostPhase.FAILED, HostPhase.STOPPED, HostPhase.REFUSED)
         if own and (report.error or not told_to_stop):
@@ -192,6 +248,7 @@ def verdict(plan: RunPlan, view: RunView, now: float) -> Ending | None:
     if failed is not None:
         return _failed(plan, failed, now, provisional=True)
     waits = plan.attempt.waiting is not None or (view.gang is not None and view.gang.state is GangState.WAITING)
+    waits = waits or capacity.awaits_admission(plan.attempt)
     since = plan.attempt.started_at if plan.attempt.up_since is None else plan.attempt.up_since
     patience = plan.provision_seconds
     came_up = len(view.reports) == plan.hosts

@@ -1,10 +1,12 @@
-"""The time of a run's last checkpoint, from its hosts' reports of the file `BASTION_CHECKPOINT_FILE`.
+"""A run's last checkpoint and its steps, from its hosts' reports of `BASTION_CHECKPOINT_FILE` and `BASTION_STEP_FILE`.
 
 A report gives the seconds from the command's start to the checkpoint, by the host's clock alone. No two clocks are
 compared.
 """
 
 from __future__ import annotations
+
+from typing import TypedDict
 
 from bastion.core.bucket.protocol import Report
 from bastion.core.instants import from_rfc3339
@@ -27,6 +29,20 @@ def saved_until(attempt: Attempt, view: RunView) -> float | None:
         if host in view.reported_at and (seconds := _seconds_into(report)) is not None
     ]
     return min(known, default=None)
+
+
+class Steps(TypedDict):
+    first_step: int | None
+    last_step: int | None
+
+
+def steps(attempt: Attempt, view: RunView) -> Steps:
+    """Return the first and the highest step of the present try, over all hosts; None where none is known."""
+    reports = [report for report in view.reports.values() if report.try_number == attempt.try_number]
+    return Steps(
+        first_step=min((r.first_step for r in reports if r.first_step is not None), default=None),
+        last_step=max((r.last_step for r in reports if r.last_step is not None), default=None),
+    )
 
 
 def _seconds_into(report: Report) -> float | None:

@@ -7,7 +7,7 @@ from typing import Final, TypeAlias
 
 from bastion.core.bucket.protocol import Order
 from bastion.core.model.gangs import GangRef, GangRequest
-from bastion.core.model.job_record import JobRecord
+from bastion.core.model.job_record import JobRecord, Pin
 
 # Stands for the generation that this tick's own `PutRecord` returned.
 JUST_WRITTEN: Final = -1
@@ -88,17 +88,40 @@ class PutComplete:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PutCopy:
+    """Copy the spec that is being accepted from its inbox to `jobs/active/`, byte by byte.
+
+    Before the record that pins it: a spec that changed since it was read is not accepted.
+    """
+
+    name: str
+    pin: Pin
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DropSpec:
-    """Delete the spec if it is still the accepted object; a newer one is the next job."""
+    """Delete the spec if it is still the accepted object; a newer one is the next job. `owner`: in whose inbox."""
 
     name: str
     generation: int
+    owner: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DropCopy:
+    """Delete what `PutCopy` wrote, unless somebody has replaced it."""
+
+    name: str
+    sha256: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropUserRequest:
+    """Delete a request; `owner`: in whose inbox."""
+
     name: str
     generation: int
+    owner: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,18 +144,21 @@ class DropRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutInvalid:
-    """Write why a spec is refused."""
+    """Write why a spec is refused, or with `request` why that user's request is."""
 
     name: str
     spec_generation: int
     problem: str
     generation: int
+    owner: str = ""
+    request: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropInvalid:
     name: str
     generation: int
+    owner: str = ""
 
 
 Effect: TypeAlias = (
@@ -145,7 +171,9 @@ Effect: TypeAlias = (
     | CreateGang
     | DeleteGang
     | PutComplete
+    | PutCopy
     | DropSpec
+    | DropCopy
     | DropUserRequest
     | DropRuns
     | DropRun

@@ -10,10 +10,12 @@ from typing import Any
 from bastion.core import documents, limits
 from bastion.core.bucket import keys
 from bastion.core.instants import to_rfc3339
+from bastion.core.model.awaiting import EndedJob
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.world import JobView
 from bastion.core.reconcile.effects import (
     JUST_WRITTEN,
+    DropCopy,
     DropRecord,
     DropRuns,
     DropSpec,
@@ -35,6 +37,13 @@ def result_document(record: JobRecord) -> dict[str, Any]:
         "queued_at": to_rfc3339(record.queued_at),
         "attempts": [attempt.model_dump(mode="json") for attempt in record.attempts],
     }
+    if record.pin is not None:
+        result["inbox"] = record.pin.user
+    if record.cleanup_end is not None:
+        result["cleanup"] = {
+            "tries": max(1, record.cleanups),
+            **record.cleanup_end.model_dump(mode="json", exclude_none=True),
+        }
     return {**record.job.document, "result": result}
 
 
@@ -50,14 +59,37 @@ def whose_result(data: bytes) -> tuple[str, str]:
     return (name if keys.is_plain_name(name) else ""), uid
 
 
+def ended_job(data: bytes) -> EndedJob:
+    """How the job of a `jobs/complete/` object ended; the outcome is `unknown` if another implementation wrote it."""
+    try:
+        result = documents.loads(data, max_bytes=limits.RESULT_MAX_BYTES)["result"]
+        outcome, exit_code = result["outcome"], result["exit_code"]
+    except (documents.DocumentError, TypeError, KeyError):
+        return EndedJob(outcome="unknown")
+    known = isinstance(outcome, str) and bool(outcome) and isinstance(exit_code, int)
+    return EndedJob(outcome=outcome, exit_code=exit_code) if known else EndedJob(outcome="unknown")
+
+
 def finish(view: JobView, record: JobRecord, *, just_written: bool) -> list[Effect]:
     """Return the effects that end a job. Each is idempotent; after a crash all are repeated."""
     effects: list[Effect] = [
         PutComplete(record=record, document=documents.dumps(result_document(record))),
-        DropSpec(name=record.name, generation=record.generation),
+        *_drop_spec(record),
     ]
-    if view.user_request is not None:
-        effects.append(DropUserRequest(name=record.name, generation=view.user_request.generation))
+    if (asked := view.user_request) is not None:
+        effects.append(DropUserRequest(name=record.name, generation=asked.generation, owner=asked.owner))
     effects.append(DropRuns(uid=record.uid))
     effects.append(DropRecord(name=record.name, generation=JUST_WRITTEN if just_written else view.record_generation))
     return effects
+
+
+def _drop_spec(record: JobRecord) -> list[Effect]:
+    """Delete the spec where it was accepted from, before its copy: a restart must not accept it again."""
+    pin = record.pin
+    if pin is None:
+        return [DropSpec(name=record.name, generation=record.generation)]
+    accepted = DropSpec(name=record.name, generation=pin.generation, owner=pin.user)
+    if pin.generation == record.generation:
+        return [accepted, DropCopy(name=record.name, sha256=pin.sha256)]
+    # The mode is `open` now, and the job goes on from `jobs/active/`.
+    return [accepted, DropSpec(name=record.name, generation=record.generation)]

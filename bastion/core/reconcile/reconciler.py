@@ -7,30 +7,33 @@ between any two.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bastion.core import limits
 from bastion.core.bucket import keys
+from bastion.core.errors import EXIT_CANCELLED, EXIT_REFUSED
 from bastion.core.instants import duration
+from bastion.core.model import kueue
 from bastion.core.model.clusters import where
-from bastion.core.model.gangs import GangState
 from bastion.core.model.job_record import Attempt, Cause, Ending, HistoryLine, JobRecord, Outcome, PastAttempt
 from bastion.core.model.lifecycle import Status
-from bastion.core.model.world import JobView, World, next_place
+from bastion.core.model.world import JobView, World, next_place, places_for
 from bastion.core.plain_text import plain
-from bastion.core.reconcile import attempt_end, capacity, finish, runs, tries
+from bastion.core.reconcile import attempt_end, capacity, dependencies, finish, inbox, run_time, runs, tries
 from bastion.core.reconcile.accept import accept, quarantine
 from bastion.core.reconcile.adopt import adopt, adopted_attempt
-from bastion.core.reconcile.checkpoints import saved_until
+from bastion.core.reconcile.checkpoints import saved_until, steps
+from bastion.core.reconcile.cleaning import Cleaning
 from bastion.core.reconcile.cleanup_slots import CleanupSlots
 from bastion.core.reconcile.effects import (
     AppendHistory,
-    CloseGate,
-    DeleteGang,
     DropRecord,
     DropUserRequest,
     Effect,
     PutRecord,
 )
-from bastion.core.reconcile.retry_policy import EndedAttempt, after_attempt
+from bastion.core.reconcile.groups import Groups
+from bastion.core.reconcile.retry_policy import EndedAttempt, after_attempt, overtime
 from bastion.core.reconcile.runs import RunPlan
 from scheduler import Decision, Plan, Verdict
 
@@ -47,15 +50,16 @@ def reconcile(world: World, plan: Plan, now: float) -> dict[str, list[Effect]]:
         for view in world.jobs.values()
         if view.record is not None and view.record.cleanup is not None
     )
+    groups = Groups(world)
     for name, view in world.jobs.items():
-        effects = reconcile_job(view, decisions.get(name), world, now, cleaning)
+        effects = reconcile_job(view, decisions.get(name), world, now, cleaning, groups)
         if effects:
             work[name] = effects
-    return work
+    return work | inbox.outside(world)
 
 
 def reconcile_job(
-    view: JobView, decision: Decision | None, world: World, now: float, cleaning: CleanupSlots
+    view: JobView, decision: Decision | None, world: World, now: float, cleaning: CleanupSlots, groups: Groups
 ) -> list[Effect]:
     """Return the effects for one job. `cleaning` says which users hold the slots for cleanup commands."""
     if view.ghost:
@@ -64,14 +68,17 @@ def reconcile_job(
         return adopt(view, world, now)
     if view.record is None:
         return accept(view, world, now)
-    if _keeps_waiting(view, view.record, decision):
+    awaiting = world.awaiting.get(view.name)
+    news = awaiting is not None and dependencies.has_news(view, awaiting, now)
+    if not news and _keeps_waiting(view, view.record, decision):
         return []
     before = view.record
     record = before.model_copy(update={"history": _history_to_keep(view, before)})
-    job = _JobReconciler(view, decision, world, now, cleaning)
+    job = _JobReconciler(view, decision, world, now, cleaning, groups)
     record = job.advance(record)
     effects: list[Effect] = []
     if job.changed:
+        effects += inbox.copy_before(before, record)
         effects.append(PutRecord(record=record, generation=view.record_generation))
     if record.history and record.history[-1].number > view.history_own:
         effects.append(AppendHistory(record=record))
@@ -87,6 +94,7 @@ def _keeps_waiting(view: JobView, record: JobRecord, decision: Decision | None) 
         record.status is Status.PENDING
         and (decision is None or decision.verdict is not Verdict.START)
         and view.user_request is None
+        and not view.refused_requests
         and view.spec is None
         and not view.spec_gone
         and not view.spec_problem
@@ -112,23 +120,20 @@ def cancel_requested(view: JobView) -> bool:
     return user_request.uid == record.uid if user_request.uid else True
 
 
-class _JobReconciler:
+class _JobReconciler(Cleaning):
     """One job in this tick: `advance` steps the record until nothing more can be decided."""
 
     def __init__(
-        self, view: JobView, decision: Decision | None, world: World, now: float, cleaning: CleanupSlots
+        self,
+        view: JobView,
+        decision: Decision | None,
+        world: World,
+        now: float,
+        cleaning: CleanupSlots,
+        groups: Groups,
     ) -> None:
-        self.view = view
-        self.cleaning = cleaning
+        super().__init__(view, world, now, cleaning, groups)
         self.decision = decision
-        self.settings = world.settings
-        self.world = world
-        self.policy = world.policy
-        self.entropy = world.entropy
-        self.now = now
-        # After the next write of the state, a start in doubt can no longer land.
-        self.changed = view.doubt is not None
-        self.effects: list[Effect] = []
 
     def advance(self, record: JobRecord) -> JobRecord:
         adopted = adopted_attempt(self.view, record, self.world)
@@ -141,43 +146,51 @@ class _JobReconciler:
                 return record
             record = following
 
-    def _evolve(self, record: JobRecord, text: str = "", **changes: object) -> JobRecord:
-        self.changed = True
-        return record.evolve(at=self.now, text=text, **changes)
-
     # -- what users asked for -----------------------------------------------------------------------------------
 
     def _user_requests(self, record: JobRecord) -> JobRecord:
         view = self.view
-        if view.user_request is not None and not cancel_requested(view):
-            self.effects.append(DropUserRequest(name=record.name, generation=view.user_request.generation))
-        if record.status not in (Status.PENDING, Status.ACTIVE) or _has_ended(record):
+        for request in view.refused_requests:
+            told = request.owner in view.explained_to  # one line for each user: others' jobs are not to be written full
+            record = self._evolve(record, inbox.refusal_of(request, record)) if not told else record
+            self.effects += inbox.refuse_request(request, record, view)
+        if (asked := view.user_request) is not None and not cancel_requested(view):
+            self.effects.append(DropUserRequest(name=record.name, generation=asked.generation, owner=asked.owner))
+        awaits_group = record.awaits_group
+        if not awaits_group and (record.status not in (Status.PENDING, Status.ACTIVE) or _has_ended(record)):
             return record
         if cancel_requested(view):
             by = view.user_request.by if view.user_request else ""
             return self._cancel(record, f"cancelled{' by ' + by if by else ''}", by)
         if view.spec_gone:
-            return self._cancel(record, f"its spec {keys.active(record.name)} was deleted", "")
+            return self._cancel(record, f"its spec {keys.active(record.name, view.owner)} was deleted", "")
         if view.spec is not None and view.spec_meta is not None:
             return self._overwritten(record)
         return record
 
     def _overwritten(self, record: JobRecord) -> JobRecord:
-        spec, meta = self.view.spec, self.view.spec_meta
-        assert spec is not None and meta is not None  # checked by the caller
+        spec = self.view.spec
+        assert spec is not None  # checked by the caller
+        if record.status is Status.CLEANING and spec.updates(record.job):
+            return record  # its command has ended
         if spec == record.job:  # touched or uploaded again, not changed
-            return self._evolve(record, generation=meta.generation)
+            return self._evolve(record, **inbox.pinned(self.view))
         if not spec.updates(record.job):
-            return self._cancel(record, "another job with the same name replaced its spec", spec.user_id)
+            by = self.view.owner or spec.user_id
+            return self._cancel(record, "another job with the same name replaced its spec", by)
         if record.status is Status.PENDING:
-            changes = {"generation": meta.generation, "job": spec, "failed_tries": 0}
+            changes = {**inbox.pinned(self.view), "job": spec, **tries.NONE_BEFORE}
             if record.had_attempt and record.started is None:
                 changes["started"] = record.job
+            if spec.limits.after != record.job.limits.after:
+                changes["after_met"] = None
             return self._evolve(record, f"updated to version {spec.version}", **changes)
         return self._end(record, Cause.UPDATED, f"new spec, version {spec.version}")
 
     def _cancel(self, record: JobRecord, message: str, by: str) -> JobRecord:
-        outcome = Outcome(outcome="cancelled", exit_code=143, message=message, by=plain(by))
+        if record.status is Status.CLEANING:
+            return self._cancel_wait(record, message, by)
+        outcome = Outcome(outcome="cancelled", exit_code=EXIT_CANCELLED, message=message, by=plain(by))
         record = self._evolve(record, message, status=Status.CANCELLING, outcome=outcome)
         return self._end(record, Cause.CANCELLED, message) if record.attempt else record
 
@@ -208,20 +221,23 @@ class _JobReconciler:
         return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
 
     def _grace(self, record: JobRecord, cause: Cause) -> float:
-        """Return the project's grace period, or the shorter one of a cancelled job, which has nothing to save."""
+        """Return the project's grace period, or the shorter one of a job that has nothing to save."""
+        if cause is Cause.STUCK:
+            return self.settings.budgets.failure_grace_seconds
         if cause is Cause.CANCELLED or self.policy is None:
             return self.settings.budgets.eviction_grace_seconds
         return self.policy.rules(record.job.project_id).grace_seconds
 
-    def _overtime(self, record: JobRecord, attempt: Attempt) -> str:
-        """Return the message if the attempt exceeds its maximum runtime; empty otherwise."""
-        if self.policy is None or attempt.running_since is None:
-            return ""
-        project = record.job.project_id
-        most = self.policy.rules(project).maximum_runtime_seconds
-        if most is None or self.now - attempt.running_since < most:
-            return ""
-        return f"ran longer than the maximum runtime of project {project}, {most / 3600:g} h (maximum_runtime_hours)"
+    def _overtime(self, record: JobRecord, message: str) -> JobRecord:
+        claimant = self.decision.evicted_for if self.decision is not None else None
+        return self._end(record, Cause.OVERTIME, message, claimant, exit_code=limits.OVERTIME_EXIT_CODE)
+
+    def _plan(self, record: JobRecord, attempt: Attempt) -> RunPlan:
+        plan = runs.plan_attempt(record, attempt, self.settings)
+        if plan.cleanup or record.job.limits.max_run_seconds is None:
+            return plan
+        grace_seconds = self._grace(record, Cause.OVERTIME)
+        return replace(plan, time_left=run_time.time_left(record, attempt, self.now, grace_seconds))
 
     # -- the states ---------------------------------------------------------------------------------------------
 
@@ -239,6 +255,10 @@ class _JobReconciler:
                 return record
 
     def _pending(self, record: JobRecord) -> JobRecord:
+        spent = run_time.used_up(record)
+        if spent:  # by an update: otherwise its last attempt was the end
+            _, changes = overtime(spent)
+            return self._evolve(record, spent, **{**changes, "status": Status.CANCELLING})
         # No new attempt while a node of an old one is listed, or while no listing is available.
         if self._orphan_gangs() or self.view.gangs_unknown:
             return record
@@ -246,6 +266,14 @@ class _JobReconciler:
             return record  # updated in this tick: the decision was about another size
         if self.view.doubt is not None:
             return record
+        awaiting = self.world.awaiting.get(record.name)
+        refused = dependencies.refused(self.view, awaiting, self.now)
+        if refused:
+            outcome = Outcome(outcome="refused", exit_code=EXIT_REFUSED, message=refused)
+            return self._evolve(record, f"refused: {refused}", status=Status.CANCELLING, outcome=outcome)
+        if awaiting is not None and awaiting.met != (record.after_met or ()):
+            text = "" if awaiting.names else dependencies.history_text(record, self.now)
+            record = self._evolve(record, text, after_met=awaiting.met)
         if self.decision is None or self.decision.verdict is not Verdict.START:
             return record
         runner = record.job.runner
@@ -254,25 +282,29 @@ class _JobReconciler:
             return record  # the settings changed, or no zone answers
         if runner and self.world.agent is None:
             return record  # its nodes would find no agent
+        if place is not None and place.queue:
+            place = replace(place, queue=kueue.local_queue(place.queue, record.job.project_id))
+        queued = place is not None and bool(place.queue)
         number = record.next_attempt
         attempt = Attempt(
             number=number,
             token=runs.draw_token(self.entropy, f"{record.uid}-{number}"),
             started_at=self.now,
             tier=self.decision.tier,
-            charged=dict(record.job.resources),
+            charged={} if queued else dict(record.job.resources),
             host_identity="" if runner else self.settings.host_identity,
             place=place,
             try_number=tries.first_number(record),
+            stuck_tries=record.stuck_tries,
             agent=(self.world.agent or "") if runner else "",
             epoch=self.world.epoch,
         )
         what = "on the bastion"
         if runner is not None:
             several = f"{runner.num_replicas} x " if runner.num_replicas > 1 else ""
-            what = several + runner.instance_type.name
+            what = several + runner.instance_type.name + (" as root" if runner.root else "")
         if attempt.place is not None:
-            what += where(attempt.place.zone)
+            what += where(attempt.place.zone) + (f", queue {attempt.place.queue}" if attempt.place.queue else "")
         metadata = {**record.metadata, "tier": attempt.tier or 0}
         record = self._evolve(
             record,
@@ -285,20 +317,19 @@ class _JobReconciler:
             not_before=None,
             stockout=False,
         )
-        self.effects += runs.begin(runs.plan_attempt(record, attempt, self.settings))
+        self.effects += runs.begin(self._plan(record, attempt))
         return record
 
     def _zones(self, record: JobRecord, attempt: Attempt) -> tuple[str, ...]:
-        runner, provisioning = record.job.runner, self.world.provisioning
-        if runner is None or provisioning is None:
+        runner = record.job.runner
+        if runner is None:
             return ()
-        places = provisioning.places(runner.instance_type, attempt.tier, has_image=runner.has_image)
-        return tuple(place.zone for place in places)
+        return tuple(place.zone for place in places_for(self.world, runner, attempt.tier))
 
     def _active(self, record: JobRecord) -> JobRecord:
         attempt = record.attempt
         assert attempt is not None  # a job is ACTIVE from its attempt's intent on
-        plan = runs.plan_attempt(record, attempt, self.settings)
+        plan = self._plan(record, attempt)
         if self.view.record is None or self.view.record.attempt is None:
             return record  # started in this tick: not observed yet
         if attempt.ending is not None:
@@ -312,10 +343,9 @@ class _JobReconciler:
         ended = self._ended(record, attempt, plan)
         if ended is not record:
             return ended
-        overtime = self._overtime(record, attempt)
-        if overtime:
-            claimant = self.decision.evicted_for if self.decision is not None else None
-            return self._end(record, Cause.OVERTIME, overtime, claimant, exit_code=limits.OVERTIME_EXIT_CODE)
+        over = run_time.overtime(record, attempt, self.policy, self.now)
+        if over is not None and not attempt_end.commands_ended(plan, self.view.attempt):
+            return self._overtime(record, over.message)
         if self.decision is not None and self.decision.verdict is Verdict.EVICT:
             claimant = self.decision.evicted_for
             reason = self.decision.message or f"{claimant} needs its project's share"
@@ -325,10 +355,20 @@ class _JobReconciler:
     def _ended(self, record: JobRecord, attempt: Attempt, plan: RunPlan) -> JobRecord:
         view, budgets = self.view.attempt, self.settings.budgets
         ending = attempt_end.verdict(plan, view, self.now)
+        if ending is None or ending.provisional or ending.cause is Cause.INFRASTRUCTURE:
+            # A host may fail because the time was over on another one.
+            over = run_time.overtime(record, attempt, self.policy, self.now) if ending is not None else None
+            if attempt_end.out_of_time(view) or (over is not None and over.own):
+                return self._overtime(record, run_time.reached(record))
         if ending is not None and ending.cause is Cause.FAILED and attempt.restart is None and not ending.gang_failed:
             restarting = tries.begin(plan, view, self.now)
             if restarting is not None:
                 return self._evolve(record, tries.history_text(plan, ending), attempt=restarting)
+        if ending is None and attempt.restart is None and attempt_end.stuck(plan, view):
+            text, restarting, in_a_row = tries.when_stuck(record, plan, view, self.now)
+            if restarting is None:
+                return self._end(record, Cause.STUCK, text, exit_code=limits.STUCK_EXIT_CODE)
+            return self._evolve(record, text, attempt=restarting, stuck_in_a_row=in_a_row)
         if ending is None and attempt.waiting is not None:
             ending = capacity.given_up(record, attempt, len(self._zones(record, attempt)), budgets, self.now)
         if ending is None:
@@ -342,16 +382,18 @@ class _JobReconciler:
         if attempt.running_since is None and view.claim is not None and view.claim.token == attempt.token:
             text = f"attempt {attempt.number} is running on {plan.hosts} worker{'s' * (plan.hosts > 1)}"
             up_since = attempt.up_since if attempt.waiting is None else self.now
-            running = attempt.model_copy(
-                update={"running_since": self.now, "waiting": None, "up_since": up_since},
-            )
+            changes = {"running_since": self.now, "waiting": None, "up_since": up_since}
+            if attempt.waiting is not None:
+                changes["held_since"] = None
+            running = attempt.model_copy(update=changes)
             waited = capacity.waited_seconds(record, attempt, self.now)
             return self._evolve(record, text, attempt=running, waited_seconds=waited, capacity_failures=0)
         moved = tries.go_on(plan, view, self.now) if attempt.restart is not None else attempt
         if moved.try_number > attempt.try_number:
             text = f"try {moved.try_number} is starting"
-            return self._evolve(record, text, attempt=moved, failed_tries=moved.try_number - 1)
-        moved = capacity.with_wait(moved, view, self.now)
+            failed, stuck = moved.try_number - 1, moved.stuck_tries
+            return self._evolve(record, text, attempt=moved, failed_tries=failed, stuck_tries=stuck)
+        moved = run_time.with_hold(record, capacity.with_wait(moved, view, self.now), view, self.now)
         if moved is not attempt:
             came = attempt.waiting is not None and moved.waiting is None
             waited = capacity.waited_seconds(record, attempt, self.now) if came else record.waited_seconds
@@ -361,11 +403,17 @@ class _JobReconciler:
 
     def _stop(self, record: JobRecord, attempt: Attempt) -> JobRecord:
         assert attempt.ending is not None  # checked by the caller
-        plan = runs.plan_attempt(record, attempt, self.settings)
+        plan = self._plan(record, attempt)
         view = self.view.attempt
         if runs.stop_is_late(view, attempt.ending, self.now):
             ending = attempt.ending.model_copy(update={"at": self.now})
             return self._evolve(record, attempt=attempt.model_copy(update={"ending": ending}))
+        if attempt.ending.provisional and attempt_end.out_of_time(view):
+            changes = {"cause": Cause.OVERTIME, "exit_code": limits.OVERTIME_EXIT_CODE, "provisional": False}
+            message = f"{run_time.reached(record)}; also: {attempt.ending.message}"[: limits.MESSAGE_MAX_CHARS]
+            ending = attempt.ending.model_copy(update={**changes, "message": message})
+            text = f"attempt {attempt.number} {ending.cause.value}: {message}"
+            return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
         if attempt.ending.provisional:
             settled = attempt_end.classify(plan, view, attempt.ending, self.now)
             if settled is not None:
@@ -378,6 +426,7 @@ class _JobReconciler:
         return self._attempt_over(record, attempt, attempt.ending)
 
     def _attempt_over(self, record: JobRecord, attempt: Attempt, ending: Ending) -> JobRecord:
+        stopped_at = attempt_end.stopped_at(attempt, self.view.attempt, ending, record.job.hosts)
         past = PastAttempt(
             number=attempt.number,
             started_at=attempt.started_at,
@@ -387,11 +436,20 @@ class _JobReconciler:
             message=ending.message,
             exit_code=ending.exit_code,
             failed_worker=ending.failed_worker,
+            held_at=capacity.held_at(attempt, ending, self.now),
+            try_since=attempt.try_since,
+            stopped_at=stopped_at,
             checkpointed_at=saved_until(attempt, self.view.attempt),
+            **steps(attempt, self.view.attempt),
             zone=attempt.place.zone if attempt.place else "",
             tries=attempt.tries,
         )
-        record = self._evolve(record, attempt=None, attempts=(*record.attempts, past)[-limits.PAST_ATTEMPTS_KEPT :])
+        record = self._evolve(
+            record,
+            attempt=None,
+            attempts=(*record.attempts, past)[-limits.PAST_ATTEMPTS_KEPT :],
+            held_seconds=run_time.held_seconds(record, attempt, ending, self.now, stopped_at=stopped_at),
+        )
         if record.status is Status.CANCELLING:
             return record
         over = EndedAttempt(attempt=attempt, ending=ending, zones=self._zones(record, attempt))
@@ -405,65 +463,6 @@ class _JobReconciler:
             return self._stop(record, record.attempt)
         return self._evolve(record, "all processes have stopped", status=Status.CLEANING)
 
-    def _cleaning(self, record: JobRecord) -> JobRecord:
-        if self._orphan_gangs():
-            return record
-        has_cleanup = record.started_job.has_cleanup
-        # It runs as the daemon's user, so only a spec that the scheduler admitted may run.
-        if not (has_cleanup and record.had_attempt) or record.cleanup_done:
-            outcome = record.outcome
-            assert outcome is not None  # decided before CLEANING
-            text = f"completed: {outcome.outcome}"
-            if has_cleanup and not record.had_attempt:
-                text += "; skipping its cleanup command: the job never started"
-            return self._evolve(record, text, status=Status.COMPLETED)
-        if record.cleanup is None and not self.cleaning.take(record.started_job.user_id):
-            return record
-        if record.cleanup is None:
-            run = f"{record.uid}-cleanup"
-            attempt = Attempt(
-                number=0,
-                token=runs.draw_token(self.entropy, run),
-                started_at=self.now,
-                host_identity=self.settings.host_identity,
-            )
-            record = self._evolve(record, "the cleanup command is starting", cleanup=attempt)
-            self.effects += runs.begin(runs.plan_attempt(record, attempt, self.settings))
-            return record
-        return self._cleanup_run(record, record.cleanup)
-
-    def _cleanup_run(self, record: JobRecord, attempt: Attempt) -> JobRecord:
-        if self.view.record is None or self.view.record.cleanup is None:
-            return record  # started in this tick
-        plan, view = runs.plan_attempt(record, attempt, self.settings), self.view.cleanup
-        if attempt.ending is None:
-            ending = attempt_end.verdict(plan, view, self.now)
-            if ending is None and self.now - attempt.started_at >= limits.CLEANUP_TIMEOUT_SECONDS:
-                text = f"the cleanup command exceeded {limits.CLEANUP_TIMEOUT_SECONDS:.0f} s"
-                ending = Ending(cause=Cause.FAILED, message=text, at=self.now, grace_seconds=5.0)
-            if ending is None:
-                self.effects += runs.keep_going(plan, view)
-                return record
-            return self._evolve(record, cleanup=attempt.model_copy(update={"ending": ending}))
-        settled = attempt_end.classify(plan, view, attempt.ending, self.now) if attempt.ending.provisional else None
-        if settled is not None:
-            return self._evolve(record, cleanup=attempt.model_copy(update={"ending": settled}))
-        if attempt.ending.provisional or not runs.stopped(plan, view):
-            self.effects += runs.stop(plan, view, attempt.ending, self.now)
-            return record
-        self.effects += runs.lost_logs(plan, view, self.now)
-        text = f"the cleanup command {attempt.ending.cause.value}: {attempt.ending.message}"
-        return self._evolve(record, text, cleanup=None, cleanup_done=True)
-
-    def _orphan_gangs(self) -> bool:
-        """Close the gates of orphaned gangs and delete them; True while there are any."""
-        if not self.effects:  # once a tick, however often the record changes
-            for orphan in self.view.orphan_gangs:
-                if orphan.status.state is not GangState.DELETING:
-                    self.effects.append(CloseGate(run=orphan.status.run, reason="its attempt has ended"))
-                    self.effects.append(DeleteGang(ref=orphan.status.ref, on_bastion=orphan.on_bastion))
-        return bool(self.view.orphan_gangs)
-
 
 def _has_ended(record: JobRecord) -> bool:
     """Whether the job's own end is decided: a later cancel changes nothing."""
@@ -472,5 +471,6 @@ def _has_ended(record: JobRecord) -> bool:
         Cause.SUCCEEDED,
         Cause.FAILED,
         Cause.OVERTIME,
+        Cause.STUCK,
         Cause.REFUSED,
     )

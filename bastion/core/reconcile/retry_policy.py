@@ -2,8 +2,10 @@
 
 * The user's: the job fails with the command's exit code. (Tries come before: `bastion.core.reconcile.tries`.) If the
   gang ended with the command, as when it ran out of memory, the next try is another attempt.
+* Stuck: restarted in place up to `Budgets.stuck_restarts` times in a row (`tries`, too); then the job fails.
 * Infrastructure: another attempt after a doubling pause, up to `Budgets.infrastructure_attempts` times in a row.
 * Capacity: the next zone at once; after the last zone a doubling pause, until `max_wait_seconds` if set.
+* Overtime: the job fails with exit code 124, also if another attempt would have no time left (`--max_run`).
 * Permanent: the job is refused at once, with the API's message and what to do.
 """
 
@@ -19,7 +21,7 @@ from bastion.core.instants import duration
 from bastion.core.model.budgets import Budgets
 from bastion.core.model.job_record import Attempt, Cause, Ending, JobRecord, Outcome
 from bastion.core.model.lifecycle import Status
-from bastion.core.reconcile import capacity
+from bastion.core.reconcile import capacity, run_time, tries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,17 +49,35 @@ def backoff_seconds(base: float, most: float, failures: int, salt: str) -> float
 
 
 def after_attempt(record: JobRecord, over: EndedAttempt, now: float, budgets: Budgets) -> tuple[str, dict[str, Any]]:
-    """Return the history line and the changed fields of the record of a job whose attempt has ended."""
+    """Return the history line and the changed fields of the record of a job whose attempt has ended.
+
+    Its `held_seconds` have that attempt's.
+    """
+    text, changes = _after(record, over, now, budgets)
+    used_up = run_time.used_up(record) if changes["status"] is Status.PENDING else ""
+    return (text, changes) if not used_up else overtime(f"{used_up}; the last attempt: {over.ending.message}")
+
+
+def overtime(message: str) -> tuple[str, dict[str, Any]]:
+    """Return the end of a job that may not have another attempt."""
+    outcome = Outcome(
+        outcome="failed", exit_code=limits.OVERTIME_EXIT_CODE, message=message[: limits.MESSAGE_MAX_CHARS]
+    )
+    return f"failed: {message}", {"status": Status.CLEANING, "outcome": outcome}
+
+
+def _after(record: JobRecord, over: EndedAttempt, now: float, budgets: Budgets) -> tuple[str, dict[str, Any]]:
     ending = over.ending
     waited = record.waited_seconds + capacity.spent_seconds(over.attempt, ending)
     match ending.cause:
         case Cause.SUCCEEDED:
             return _outcome("succeeded", 0, ending)
-        case Cause.FAILED if ending.gang_failed and over.attempt.try_number < _max_tries(record):
-            text = f"try {over.attempt.try_number} of {_max_tries(record)} failed: {ending.message}; queued again"
+        case Cause.FAILED if ending.gang_failed and over.attempt.try_number < _last_try(record, over.attempt):
+            most = _last_try(record, over.attempt)
+            text = f"try {over.attempt.try_number} of {most} failed: {ending.message}; queued again"
             changes = {"failed_tries": over.attempt.try_number, "waited_seconds": waited}
             return text, {"status": Status.PENDING, **changes}
-        case Cause.FAILED | Cause.OVERTIME:
+        case Cause.FAILED | Cause.OVERTIME | Cause.STUCK:
             return _outcome("failed", ending.exit_code or 1, ending)
         case Cause.REFUSED:
             return _outcome("refused", EXIT_REFUSED, ending)
@@ -68,7 +88,7 @@ def after_attempt(record: JobRecord, over: EndedAttempt, now: float, budgets: Bu
             return _no_capacity(record, over, waited, now)
         case Cause.UPDATED:
             text = f"queued again: {ending.cause.value}: {ending.message}"
-            return text, {"status": Status.PENDING, "waited_seconds": waited, "failed_tries": 0}
+            return text, {"status": Status.PENDING, "waited_seconds": waited, **tries.NONE_BEFORE}
         case Cause.SUPERSEDED:  # it held and awaited nothing
             return f"queued again: {ending.cause.value}: {ending.message}", {"status": Status.PENDING}
         case Cause.EVICTED | Cause.CANCELLED:
@@ -76,8 +96,8 @@ def after_attempt(record: JobRecord, over: EndedAttempt, now: float, budgets: Bu
             return text, {"status": Status.PENDING, "waited_seconds": waited}
 
 
-def _max_tries(record: JobRecord) -> int:
-    return record.job.runner.max_tries if record.job.runner is not None else 1
+def _last_try(record: JobRecord, attempt: Attempt) -> int:
+    return (record.job.runner.max_tries if record.job.runner is not None else 1) + attempt.stuck_tries
 
 
 def _lost(record: JobRecord, over: EndedAttempt, now: float, budgets: Budgets) -> tuple[str, dict[str, Any]]:

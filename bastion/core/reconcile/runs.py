@@ -7,12 +7,13 @@ is closed before anything is deleted, and a run has ended only when its whole ga
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 from bastion.core import limits
 from bastion.core.bucket import bundles, keys
-from bastion.core.bucket.protocol import AgentArguments, HostPhase, Order, OrderAction
+from bastion.core.bucket.protocol import AgentArguments, HostPhase, InputOrder, Order, OrderAction, TimeLeft
+from bastion.core.model import kueue
 from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangState, Place
 from bastion.core.model.job_record import Attempt, Cause, Ending, JobRecord
 from bastion.core.model.job_spec import JobSpec
@@ -36,6 +37,8 @@ class RunPlan:
     settings: Installation
     cleanup: bool
     valid_until_seconds: float | None = None  # how long its request may wait for capacity
+    variables: Mapping[str, str] = field(default_factory=dict)  # of the command, beside the spec's own
+    time_left: TimeLeft | None = None  # what its hosts are told of the job's limit
 
     @property
     def on_bastion(self) -> bool:
@@ -65,6 +68,14 @@ class RunPlan:
         factor = 3 if self.hosts >= very_large else 2 if self.hosts >= large else 1
         return self.settings.budgets.provision_seconds * factor
 
+    @property
+    def last_try(self) -> int:
+        """The number of the last try that `max_tries` allows: stuck ones do not count."""
+        runner = None if self.cleanup else self.spec.runner
+        restart = self.attempt.restart
+        stuck = self.attempt.stuck_tries + (restart is not None and restart.failed.stuck)
+        return (runner.max_tries if runner else 1) + stuck
+
     def objects(self) -> Iterator[str]:
         """Yield the names under `runs/` that the daemon and the hosts write: the order and each host's report."""
         yield f"{self.run}/order"
@@ -77,13 +88,14 @@ class RunPlan:
     def order(self, *, stop: Ending | None = None) -> Order:
         spec = self.spec
         runner = None if self.cleanup else spec.runner
-        restarts = self.attempt.restart is not None
-        code = "" if self.cleanup else spec.code_asset_path or ""
+        restart = self.attempt.restart
+        with_code = not self.cleanup or spec.limits.cleanup_after_group_seconds is not None
+        code = spec.code_asset_path or "" if with_code else ""
         return Order(
             run=self.run,
-            action=OrderAction.STOP if stop else OrderAction.RESTART if restarts else OrderAction.RUN,
+            action=OrderAction.STOP if stop else OrderAction.RESTART if restart else OrderAction.RUN,
             command=(spec.cleanup_command or "") if self.cleanup else spec.command,
-            env=dict(spec.env_vars),
+            env={**spec.env_vars, **self.variables},
             job=spec.name,
             user_id=spec.user_id,
             project_id=spec.project_id,
@@ -91,11 +103,11 @@ class RunPlan:
             grace_seconds=stop.grace_seconds
             if stop
             else self.settings.budgets.failure_grace_seconds
-            if restarts
+            if restart
             else 0.0,
             # Hosts with an order for the next try ignore an order for this one.
-            try_number=self.attempt.try_number + restarts,
-            max_tries=runner.max_tries if runner else 1,
+            try_number=self.attempt.try_number + (restart is not None),
+            max_tries=self.last_try,
             code=code,
             code_sha256=bundles.digest_in(code),
             # The bastion is shared: by default nothing is installed on it.
@@ -103,6 +115,13 @@ class RunPlan:
             output_dir=runner.output_dir if runner else "",
             output_sync=runner.output_sync if runner else "each",
             proxy=runner.proxy if runner else "",
+            stuck_after_seconds=(runner.stuck_after_seconds or 0) if runner else 0,
+            dump_stacks=stop.cause is Cause.STUCK if stop else restart is not None and restart.failed.stuck,
+            secrets=runner.secrets if runner else {},
+            inputs=[InputOrder(url=each.url, dir=each.folder) for each in runner.inputs] if runner else [],
+            output_to=runner.output_to if runner else "",
+            time_left=self.time_left,
+            root=runner.root if runner else False,
         )
 
     def create(self) -> CreateGang:
@@ -121,18 +140,23 @@ class RunPlan:
             num_slices=self.slices,
             hosts_per_slice=self.hosts // self.slices,
             accelerator_type=instance_type.accelerator_type if instance_type else "",
+            zone=place.zone or None,
             devices_per_host=instance_type.devices_per_host if instance_type else 0,
+            gpus_per_host=instance_type.chips_per_host if instance_type and instance_type.kind == "gpu" else None,
             raw_log=raw_log,
             poll_seconds=self.settings.poll_seconds,
             beat_seconds=self.settings.beat_seconds,
             order_lost_seconds=limits.BASTION_HOST_ORDER_LOST_SECONDS if self.on_bastion else 0.0,
             interpreter=self.settings.interpreter,
             agent=self.attempt.agent,
+            input_cache=place.input_cache or None,
+            input_cache_bytes=place.input_cache_bytes or None,
             power_off_seconds=0.0 if self.on_bastion else self.settings.budgets.power_off_seconds,
             # Nothing else holds the pods of a gang together, or ends them.
             gather_hosts=place.pod is not None,
             leave_when_done=place.pod is not None,
             shutdown_seconds=_shutdown_seconds(place),
+            job_user="" if self.on_bastion else self.settings.host_job_user,
         )
         if instance_type and not place.runtime_version:
             place = replace(place, runtime_version=instance_type.runtime_version)
@@ -146,8 +170,12 @@ class RunPlan:
                 accelerator_type=instance_type.accelerator_type if instance_type else "",
                 place=place,
                 image=(runner.image if runner else "") or (place.pod.image if place.pod else ""),
+                secrets=runner.pod_secrets if runner else (),
                 user_labels=self.spec.labels if runner else {},
                 valid_until_seconds=self.valid_until_seconds,
+                priority_class=kueue.priority_class(self.spec.priority, again=self.attempt.number > 1)
+                if place.queue
+                else "",
                 agent_arguments=arguments.to_bytes().decode(),
             ),
         )
@@ -194,9 +222,15 @@ def keep_going(plan: RunPlan, view: RunView) -> list[Effect]:
 
 
 def _behind(plan: RunPlan, order: Order) -> bool:
-    """Whether the hosts' order is of an earlier try, or of this one only to wait."""
+    """Whether the hosts' order is of an earlier try, or of this one only to wait, or lacks what is left of its time."""
     if order.action is OrderAction.STOP:
         return False
+    if (
+        plan.time_left is not None
+        and plan.time_left.from_order
+        and not (order.time_left and order.time_left.from_order)
+    ):
+        return True
     waits = order.action is OrderAction.RESTART
     return order.try_number < plan.attempt.try_number + (plan.attempt.restart is not None) or (
         waits and plan.attempt.restart is None
@@ -269,6 +303,8 @@ def _patience(view: RunView, ending: Ending) -> float:
         report.phase is HostPhase.ENDED and view.silent_seconds.get(host, 0.0) < limits.HEARTBEAT_LOST_SECONDS
         for host, report in view.reports.items()
     )
+    if ending.cause is Cause.STUCK:
+        patience += limits.STACKS_SECONDS
     if storing and ending.cause not in (Cause.EVICTED, Cause.INFRASTRUCTURE, Cause.CAPACITY):
         patience += limits.OUTPUT_FINAL_SECONDS
     return patience

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from bastion.core import limits
+from bastion.core.bucket import keys
 from bastion.core.bucket.keys import Run
 from bastion.core.model.gangs import GangState, GangStatus
 from bastion.core.model.job_record import JobRecord
@@ -65,11 +66,13 @@ class _Sweeping:
 
     def _user_requests(self) -> dict[str, list[Effect]]:
         effects: dict[str, list[Effect]] = {}
-        for name, meta in self._world.listed.user_requests.items():
+        for what, meta in self._world.listed.user_requests.items():
+            found = keys.InboxKey.parse(meta.key) if meta.key.startswith(keys.INBOX) else None
+            name, owner = (found.job, found.user) if found is not None else (what, "")
             view = self._world.jobs.get(name)
             known = view is not None and (view.record is not None or view.spec_meta is not None)
-            if not known and self._old_enough(f"user request {name}", limits.UNKNOWN_REQUEST_TICKS):
-                effects[f"user request {name}"] = [DropUserRequest(name=name, generation=meta.generation)]
+            if not known and self._old_enough(f"user request {what}", limits.UNKNOWN_REQUEST_TICKS):
+                effects[f"user request {what}"] = [DropUserRequest(name=name, generation=meta.generation, owner=owner)]
         return effects
 
     def _gangs(self) -> dict[str, list[Effect]]:

@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
+from bastion.core.model.identity import Mode
 from bastion.core.model.job_record import Instant
 from bastion.core.model.lifecycle import Status
 
@@ -53,11 +54,12 @@ class WaitReason(_Part):
 
 
 class CapacityWait(_Part):
-    """The wait of a gang for the platform's capacity.
+    """The wait of a gang for the platform's capacity, or for Kueue to admit it.
 
     Attributes:
         state: The platform's name for it.
         since: The start, across states.
+        queue: The LocalQueue while Kueue has not admitted it.
         message: The platform's explanation, if it gives one.
         partial_since: Since when only some of the hosts have machines; None if all wait.
     """
@@ -65,12 +67,48 @@ class CapacityWait(_Part):
     state: str
     zone: str = ""
     since: Instant
+    queue: str | None = None
     message: str | None = None
     partial_since: Instant | None = None
 
     @model_serializer(mode="wrap")
     def _without_unset(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
         return {name: value for name, value in handler(self).items() if value is not None}
+
+
+class QueueCondition(_Part):
+    """A condition of a Workload in Kueue's words, such as QuotaReserved or Admitted."""
+
+    type: str
+    status: bool
+    reason: str = ""
+    message: str = ""
+    since: Instant
+
+
+class QueueCheck(_Part):
+    """An admission check of a Workload; `state` is Pending, Ready, Retry or Rejected."""
+
+    name: str
+    state: str = ""
+    message: str = ""
+
+
+class QueueEntry(_Part):
+    """The place of an attempt in Kueue, which decides its order and its start.
+
+    Attributes:
+        name: The LocalQueue.
+        workload: Empty until Kueue has made one.
+        evictions: How often Kueue evicted the job, in earlier attempts too.
+    """
+
+    name: str
+    workload: str = ""
+    admitted: bool = False
+    conditions: tuple[QueueCondition, ...] = ()
+    checks: tuple[QueueCheck, ...] = ()
+    evictions: int = 0
 
 
 class JobEntry(_Part):
@@ -85,12 +123,22 @@ class JobEntry(_Part):
         stopping: `<cause>: <message>` once the attempt is to end.
         position, position_in_project: In the queue, from 1.
         reason: Of a waiting job.
-        problem: Why a new spec of this job is refused, or why its state cannot be read.
+        problem: Why a new spec of this job is refused, why its state cannot be read, or why its slices are unknown.
         checkpointed_at: Time of the last checkpoint, a few minutes late.
-        waiting: Set while the platform has no capacity for the attempt.
-        try_number, max_tries: Set for jobs that may be tried more than once.
-        host_problem: What keeps a host from reporting.
+        waiting: Set while the platform has no capacity for the attempt, or Kueue has not admitted it.
+        queue: Set if Kueue decides when the attempt runs.
+        first_step, last_step: Of the present try, a few minutes late.
+        try_number, max_tries: Set for jobs that may be tried more than once; stuck tries are added to the maximum.
+        stuck_tries: How often the job was restarted because it was stuck.
+        expected_duration_seconds: As its owner expects, but not longer than the job may run.
+        max_run_seconds: How long it may hold its slices, from the attempt's start; None: no limit of its own.
+        host_problem: What keeps a host from reporting or preparing, or the gang of an attempt that ends from going.
+        unverified: Set if `user_id` is what the spec says, in the inbox of a project.
         labels: The user's own; None without any.
+        group: The spec's; None if it is in none.
+        group_left: How many other jobs of the group are left, if the job's cleanup waits for them.
+        after: Of a waiting job: names of the jobs whose end it still awaits.
+        fetched_bytes, input_bytes: Of the host that has most of its inputs to fetch, while it does.
     """
 
     name: str
@@ -118,13 +166,24 @@ class JobEntry(_Part):
     reason: WaitReason | None = None
     problem: str | None = None
     expected_duration_seconds: int | None = None
+    max_run_seconds: float | None = None
     checkpointed_at: Instant | None = None
+    first_step: int | None = None
+    last_step: int | None = None
     zone: str | None = None
     waiting: CapacityWait | None = None
+    queue: QueueEntry | None = None
     try_number: int | None = None
     max_tries: int | None = None
+    stuck_tries: int | None = None
     host_problem: str | None = None
+    unverified: bool | None = None
     labels: dict[str, str] | None = None
+    group: str | None = None
+    group_left: int | None = None
+    after: tuple[str, ...] | None = None
+    fetched_bytes: int | None = None
+    input_bytes: int | None = None
 
     @model_serializer(mode="wrap")
     def _without_unset(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
@@ -138,18 +197,41 @@ class JobEntry(_Part):
 # Few jobs have these, and every field of an entry costs.
 OPTIONAL_FIELDS = (
     "expected_duration_seconds",
+    "max_run_seconds",
     "checkpointed_at",
+    "first_step",
+    "last_step",
     "zone",
     "waiting",
+    "queue",
     "try_number",
     "max_tries",
+    "stuck_tries",
     "host_problem",
+    "unverified",
     "labels",
+    "group",
+    "group_left",
+    "after",
+    "fetched_bytes",
+    "input_bytes",
 )
 
 
+class HostJobsEntry(_Part):
+    """Commands on the bastion's own host. `mode`: a `HostJobsMode`, or one of a newer daemon; `reason`: why."""
+
+    mode: str
+    reason: str = ""
+
+
 class DaemonEntry(_Part):
-    """The daemon that wrote the document. `zones`: the zones in which it looks for gangs."""
+    """The daemon that wrote the document.
+
+    Attributes:
+        zones: The zones in which it looks for gangs.
+        bastion_host_jobs: None: an older daemon, which runs commands on its host as itself.
+    """
 
     owner: str = ""
     process: str = ""
@@ -157,6 +239,7 @@ class DaemonEntry(_Part):
     epoch: int = 0
     zones: tuple[str, ...] = ()
     failed_ticks: int = 0
+    bastion_host_jobs: HostJobsEntry | None = None
 
 
 class QuotaEntry(_Part):
@@ -186,10 +269,15 @@ class BacklogEntry(_Part):
 
 
 class InvalidEntry(_Part):
-    """A refused spec."""
+    """A refused spec. `user`: in whose inbox it is; None in mode `open`."""
 
     name: str
     problem: str = ""
+    user: str | None = None
+
+    @model_serializer(mode="wrap")
+    def _without_unset(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        return {name: value for name, value in handler(self).items() if value is not None}
 
 
 class ProjectEntry(_Part):
@@ -228,7 +316,13 @@ class UsageEntry(_Part):
 
 
 class StatusDocument(_Part):
-    """The whole document. `usage` changes all the time: it is published with other changes only."""
+    """The whole document.
+
+    Attributes:
+        mode: Where specs come from (`model.identity.Mode`).
+        delegated: Resource types of which Kueue decides which jobs run.
+        usage: Changes all the time: it is published with other changes only.
+    """
 
     bastion: str = ""
     root: str = ""
@@ -240,8 +334,19 @@ class StatusDocument(_Part):
     invalid: tuple[InvalidEntry, ...] = ()
     projects: dict[str, ProjectEntry] = Field(default_factory=dict)
     pool: dict[str, PoolEntry] = Field(default_factory=dict)
+    delegated: tuple[str, ...] = ()
     idle: IdleEntry = IdleEntry()
     usage: UsageEntry = UsageEntry()
+    mode: str = Mode.OPEN.value
+
+    @cached_property
+    def several_users(self) -> bool:
+        """Whether the live jobs are of more than one."""
+        return len({entry.user_id for entry in self.jobs}) > 1
+
+    def is_unverified(self, entry: JobEntry) -> bool:
+        """Whether nothing but the spec says whose job it is, where that matters."""
+        return bool(entry.unverified) or (self.mode == Mode.OPEN and self.several_users)
 
     @cached_property
     def entries(self) -> Mapping[str, JobEntry]:

@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from bastion.core import documents, limits
 from bastion.core.errors import InvalidDocument
+from bastion.core.model.identity import Mode
 from bastion.core.status.document import JobEntry, Phase, StatusDocument
 
 FORMAT = 2
@@ -97,7 +98,7 @@ def pack(status: StatusDocument) -> dict[str, Any]:
         "shapes": shapes.values,
         "reasons": reasons.values,
     }
-    rest = status.model_dump(mode="json", exclude={"jobs"})
+    rest = status.model_dump(mode="json", exclude={"jobs", "mode"} if status.mode == Mode.OPEN else {"jobs"})
     return {**rest, "format": FORMAT, "jobs": whole, "queued": queued}
 
 

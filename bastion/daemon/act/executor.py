@@ -7,6 +7,7 @@ a tick. After a failed effect, the job's other effects are skipped; the next tic
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -17,14 +18,18 @@ from bastion.core.errors import (
     BastionError,
     GangExists,
     InvalidDocument,
+    NotFound,
+    ObjectTooLarge,
     PreconditionFailed,
     ProvisionerRefused,
     Stockout,
     StoreError,
     StoreUnavailable,
 )
+from bastion.core.model.cancel_request import CancelRequest
 from bastion.core.model.gangs import failure_of
 from bastion.core.model.job_record import JobRecord
+from bastion.core.model.job_spec import JobSpec
 from bastion.core.model.refusal import Refusal
 from bastion.core.plain_text import plain_line
 from bastion.core.reconcile.effects import (
@@ -33,6 +38,7 @@ from bastion.core.reconcile.effects import (
     CloseGate,
     CreateGang,
     DeleteGang,
+    DropCopy,
     DropInvalid,
     DropRecord,
     DropRun,
@@ -41,6 +47,7 @@ from bastion.core.reconcile.effects import (
     DropUserRequest,
     Effect,
     PutComplete,
+    PutCopy,
     PutInvalid,
     PutOrder,
     PutRecord,
@@ -52,6 +59,7 @@ from bastion.daemon.act.history import LEASE_RAN_OUT, HistoryWriter
 from bastion.daemon.observe.folders import Folders
 from bastion.daemon.observe.gangs import Provisioners
 from bastion.daemon.observe.job_views import JobViews
+from bastion.daemon.observe.object_cache import ObjectCache
 from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import ObjectStore, StoredObject
 
@@ -73,7 +81,9 @@ class Outcome:
 
 
 # Effects that wait until the history of the job's end is written.
-_NEEDS_HISTORY = (PutComplete, DropSpec, DropRuns, DropRecord)
+_NEEDS_HISTORY = (PutComplete, DropSpec, DropCopy, DropRuns, DropRecord)
+# Effects that need what the record's change makes the daemon forget.
+_BEFORE_RECORDS = (TellLogGap, PutCopy)
 # A new daemon does not know which lines the histories have; it checks this many waiting jobs a tick, so that thousands
 # do not delay it.
 _CATCH_UP_JOBS = 250
@@ -104,7 +114,7 @@ class Executor:
     def execute(self, work: Mapping[str, list[Effect]], *, known_projects: Collection[str]) -> Outcome:
         outcome = Outcome()
         self._views.share_history(known_projects)
-        work = self._tell_log_gaps(work, outcome)
+        work = self._before_records(work, outcome)
         puts = {name: e for name, effects in work.items() for e in effects if isinstance(e, PutRecord)}
         failed = set()
         for name, problem in zip(puts, self._threads.each(self._attempt, puts.values()), strict=True):
@@ -133,19 +143,21 @@ class Executor:
                 outcome.dropped.add(name)
         return outcome
 
-    def _tell_log_gaps(self, work: Mapping[str, list[Effect]], outcome: Outcome) -> Mapping[str, list[Effect]]:
-        gaps = [(name, e) for name, effects in work.items() for e in effects if isinstance(e, TellLogGap)]
-        if not gaps:
+    def _before_records(self, work: Mapping[str, list[Effect]], outcome: Outcome) -> Mapping[str, list[Effect]]:
+        first = [(name, e) for name, effects in work.items() for e in effects if isinstance(e, _BEFORE_RECORDS)]
+        if not first:
             return work
         failed = set()
-        for (name, _), problem in zip(gaps, self._threads.each(lambda gap: self._attempt(gap[1]), gaps), strict=True):
+        for (name, _), problem in zip(
+            first, self._threads.each(lambda each: self._attempt(each[1]), first), strict=True
+        ):
             if problem:
                 failed.add(name)
                 outcome.blame(name, problem)
             else:
                 outcome.done += 1
         return {
-            name: [e for e in effects if not isinstance(e, TellLogGap)]
+            name: [e for e in effects if not isinstance(e, _BEFORE_RECORDS)]
             for name, effects in work.items()
             if name not in failed
         }
@@ -235,12 +247,18 @@ class Executor:
                 self._views.creation_failures.pop(ref.name, None)
             case PutComplete():
                 self._complete(effect)
-            case DropSpec(name=name, generation=generation):
-                self._drop(keys.active(name), generation)
-                self._folders.specs.drop(name)
-            case DropUserRequest(name=name, generation=generation):
-                self._drop(keys.user_state(name), generation)
-                self._folders.user_requests.drop(name)
+            case PutCopy():
+                self._put_copy(effect)
+            case DropSpec(name=name, generation=generation, owner=owner):
+                self._drop(keys.active(name, owner), generation)
+                self._forget(self._folders.specs, name, keys.active(name, owner))
+            case DropCopy(name=name, sha256=sha256):
+                generation = self._folders.copies.generation(name, sha256) or self._copy_of(name, sha256)
+                if generation:
+                    self._drop(keys.active(name), generation)
+            case DropUserRequest(name=name, generation=generation, owner=owner):
+                self._drop(keys.user_state(name, owner), generation)
+                self._forget(self._folders.user_requests, name, keys.user_state(name, owner))
             case DropRuns(uid=uid):
                 self._drop_all(keys.RUNS, f"{uid}-", self._folders.run_objects.drop, keep="/order")
                 self._drop_all(keys.BEATS, f"{uid}-", lambda _: None)
@@ -254,9 +272,9 @@ class Executor:
                 self._folders.claims.drop(run)
             case PutInvalid():
                 self._put_invalid(effect)
-            case DropInvalid(name=name, generation=generation):
-                self._drop(keys.invalid(name), generation)
-                self._folders.invalid.drop(keys.key_name(name))
+            case DropInvalid(name=name, generation=generation, owner=owner):
+                self._drop(keys.invalid(name, owner), generation)
+                self._folders.invalid.drop(keys.invalid_name(name, owner))
             case AppendHistory():
                 raise AssertionError("history is appended for all jobs at once")
 
@@ -265,6 +283,31 @@ class Executor:
             self._store.delete(key, generation=generation)
         except PreconditionFailed:
             return
+
+    def _forget(self, cache: ObjectCache[JobSpec] | ObjectCache[CancelRequest], name: str, key: str) -> None:
+        """Forget what was deleted; another user's object of that name may be listed."""
+        found = cache.listed.get(name)
+        if found is not None and found.key == key:
+            cache.drop(name)
+
+    def _put_copy(self, effect: PutCopy) -> None:
+        name, pin = effect.name, effect.pin
+        source, key = keys.active(name, pin.user), keys.active(name)
+        stored = self._store.get(source, max_bytes=limits.SPEC_MAX_BYTES)
+        if stored.meta.generation != pin.generation or hashlib.sha256(stored.data).hexdigest() != pin.sha256:
+            raise PreconditionFailed(f"{source} has changed since it was read; the next tick reads it again")
+        found = self._store.head(key)
+        if found is None or self._copy_of(name, pin.sha256) != found.generation:
+            found = self._store.put(key, stored.data, generation=found.generation if found is not None else 0)
+        self._folders.copies.note(name, found, pin.sha256)
+
+    def _copy_of(self, name: str, sha256: str) -> int:
+        """The generation of the copy in `jobs/active/` if it has these bytes; 0 otherwise."""
+        try:
+            stored = self._store.get(keys.active(name), max_bytes=limits.SPEC_MAX_BYTES)
+        except (NotFound, ObjectTooLarge):
+            return 0
+        return stored.meta.generation if hashlib.sha256(stored.data).hexdigest() == sha256 else 0
 
     def _drop_all(self, prefix: str, start: str, forget: Callable[[str], None], *, keep: str = "") -> None:
         """Delete all objects below a prefix whose name has that start, except keys that end in `keep`."""
@@ -355,6 +398,14 @@ class Executor:
         return True
 
     def _put_invalid(self, effect: PutInvalid) -> None:
-        refusal = Refusal(name=effect.name, generation=effect.spec_generation, problem=plain_line(effect.problem))
-        meta = self._store.put(keys.invalid(effect.name), refusal.to_bytes(), generation=effect.generation)
-        self._folders.invalid.remember(keys.key_name(effect.name), meta, refusal)
+        refusal = Refusal(
+            name=effect.name,
+            generation=effect.spec_generation,
+            problem=plain_line(effect.problem),
+            owner=effect.owner,
+            request=effect.request,
+        )
+        meta = self._store.put(
+            keys.invalid(effect.name, effect.owner), refusal.to_bytes(), generation=effect.generation
+        )
+        self._folders.invalid.remember(keys.invalid_name(effect.name, effect.owner), meta, refusal)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from bastion.core import limits
@@ -24,6 +24,7 @@ class _Kept:
     generation: int
     written_at: float
     owner: tuple[str, str]  # project, user
+    group: str
 
 
 class Backlog(Collection[str]):
@@ -44,6 +45,7 @@ class Backlog(Collection[str]):
         self._user_requests = user_requests
         self._kept: dict[str, _Kept] = {}
         self._numbers: Counter[tuple[str, str]] = Counter()
+        self._groups: Counter[tuple[str, str]] = Counter()  # by user and group
         self._policy: Policy | None = None
         self._counts: QueueCounts | None = None
 
@@ -101,9 +103,20 @@ class Backlog(Collection[str]):
                 room.take(owner)
                 continue
             self._release(name)
-            self._kept[name] = _Kept(meta.generation, meta.updated, (spec.project_id, spec.user_id))
+            self._kept[name] = _Kept(meta.generation, meta.updated, (spec.project_id, spec.user_id), spec.limits.group)
             self._numbers[self._kept[name].owner] += 1
+            if spec.limits.group:
+                self._groups[spec.user_id, spec.limits.group] += 1
             specs.forget(name)
+
+    @property
+    def groups(self) -> Mapping[str, Mapping[str, int]]:
+        """The number of jobs by user and group, of those in one."""
+        found: dict[str, dict[str, int]] = {}
+        for (user, group), jobs in self._groups.items():
+            if jobs:
+                found.setdefault(user, {})[group] = jobs
+        return found
 
     def published(self) -> list[BacklogEntry]:
         """By owner, largest first: the number of jobs not accepted, and the limit."""
@@ -146,6 +159,8 @@ class Backlog(Collection[str]):
             self._numbers[kept.owner] -= 1
             if not self._numbers[kept.owner]:
                 del self._numbers[kept.owner]
+            if kept.group:
+                self._groups[kept.owner[1], kept.group] -= 1
 
     def _age(self, name: str) -> tuple[float, str]:
         return self._kept[name].written_at, name

@@ -7,22 +7,26 @@ from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.protocol import Claim, Order, Report
 from bastion.core.errors import InvalidDocument, InvalidSpec, UnknownInstanceType
 from bastion.core.model import cancel_request, job_spec, refusal
+from bastion.core.model.identity import Identity
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_record import read as read_record
 from bastion.core.model.job_spec import JobSpec
 from bastion.core.model.lifecycle import Status
 from bastion.core.model.refusal import Refusal
+from bastion.daemon.observe.copies import Copies
 from bastion.daemon.observe.heartbeats import Heartbeats
+from bastion.daemon.observe.inbox import Inbox
 from bastion.daemon.observe.listings import ListedFolders, LoneObject
 from bastion.daemon.observe.object_cache import ObjectCache
-from bastion.ports import Clock, ObjectStore
+from bastion.ports import Clock, InboxProof, ObjectMeta, ObjectStore
 
 
 def _read_refusal(key_name: str, data: bytes) -> Refusal:
     found = refusal.read(data)
-    if keys.key_name(found.name) != key_name:
+    if keys.invalid_name(found.name, found.owner) != key_name:
         raise InvalidDocument(f"not ours: it explains {found.name[:80]!r}")
-    return found.model_copy(update={"problem": ""})  # not needed, and others can make it long
+    shown = found.problem[: limits.PROBLEM_SHOWN_MAX_CHARS] if found.owner else ""
+    return found.model_copy(update={"problem": shown})  # not needed in mode `open`, and others can make it long
 
 
 def _read_run_object(name: str, data: bytes) -> Order | Report:
@@ -35,14 +39,26 @@ class Folders:
     `run_objects` are by `<run>/order` and `<run>/reports/<i>`.
     """
 
-    def __init__(self, store: ObjectStore, clock: Clock, *, bastion: str, quota_here: bool) -> None:
+    def __init__(self, store: ObjectStore, clock: Clock, *, bastion: str, quota_here: bool, proof: InboxProof) -> None:
+        self.inbox = Inbox(proof)
+        self.copies = Copies(store)
+
+        def note_read(meta: ObjectMeta, name: str, data: bytes) -> None:
+            if self.inbox.on:
+                self.inbox.note_read(meta, name, data)
+
         def read_spec(name: str, data: bytes) -> JobSpec:
             try:
-                return job_spec.parse(data, name=name, bastion=bastion)
+                spec = job_spec.parse(data, name=name, bastion=bastion)
             except (InvalidSpec, UnknownInstanceType) as error:
                 raise InvalidDocument(str(error)) from error
+            if self.inbox.on:
+                self.inbox.check(keys.inbox_user(self.specs.listed[name].key), spec)
+            return spec
 
-        self.specs = ObjectCache(store, keys.JOBS_ACTIVE, read_spec, max_bytes=lambda _: limits.SPEC_MAX_BYTES)
+        self.specs: ObjectCache[JobSpec] = ObjectCache(
+            store, keys.JOBS_ACTIVE, read_spec, max_bytes=lambda _: limits.SPEC_MAX_BYTES, note_read=note_read
+        )
         self.states: ObjectCache[JobRecord | Status] = ObjectCache(
             store, keys.JOBS_STATES, lambda name, data: read_record(data, name=name), confirm_absence=True
         )
@@ -67,6 +83,17 @@ class Folders:
         self.options = LoneObject(keys.RUNTIME_OPTIONS)
         self.status = LoneObject(keys.STATUS)
         self.settings = LoneObject(keys.DAEMON_SETTINGS)
+        self.identity = LoneObject(keys.IDENTITY)
+        self.identity_copy = LoneObject(keys.IDENTITY_IN_FORCE)
+
+    def use(self, identity: Identity) -> bool:
+        """Take the identities in force; return whether specs and requests come from elsewhere now."""
+        if not self.inbox.use(identity):
+            return False
+        for cache in (self.specs, self.user_requests):
+            for name in list(cache.listed):
+                cache.drop(name)
+        return True
 
     def listed(self) -> ListedFolders:
         return ListedFolders(
@@ -81,4 +108,9 @@ class Folders:
             status=self.status,
             heartbeats=self.heartbeats,
             settings=self.settings,
+            identity=self.identity,
+            identity_copy=self.identity_copy,
+            inbox=self.inbox,
+            copies=self.copies.specs,
+            foreign_requests=self.copies.requests,
         )

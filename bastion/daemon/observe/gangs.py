@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 
 from bastion.core.bucket import keys
@@ -82,12 +82,28 @@ def list_gangs(provisioners: Provisioners, zones: Iterable[str], threads: Thread
             if run is None or not is_named_for(run, status.ref.name):
                 # Only gangs with our label and a matching name are deleted, because labels can be copied.
                 problems.append(
-                    f"node {status.ref.name} has this bastion's label but no valid run; check and delete it by hand"
+                    f"{status.ref.name}{where(status.ref.zone)} has this bastion's label but is not named for its run, "
+                    "like a copy; check it and delete it by hand"
                 )
                 continue
             orphan = OrphanGang(status=status, on_bastion=listing is host)
             by_uid[run.uid] = (*by_uid.get(run.uid, ()), orphan)
     return Gangs(slices=slices, bastion_host=host, by_uid=by_uid, problems=tuple(problems))
+
+
+def look_up(
+    get: Callable[[GangRef], GangStatus | None], refs: Iterable[GangRef], threads: ThreadPool
+) -> Mapping[str, GangStatus | BastionError | None]:
+    """Look up all gangs at once, by name; a failed look-up becomes its error."""
+
+    def found(ref: GangRef) -> GangStatus | BastionError | None:
+        try:
+            return get(ref)
+        except BastionError as error:
+            return error
+
+    asked = list(refs)
+    return dict(zip((ref.name for ref in asked), threads.each(found, asked), strict=True))
 
 
 def is_named_for(run: Run, name: str) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from bastion.core import limits
@@ -12,16 +12,18 @@ from bastion.core.bucket.keys import Run
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.bucket.protocol import Claim, Order, Report
 from bastion.core.errors import BastionError, InvalidSpec, NotFound, StoreUnavailable
-from bastion.core.model import job_spec
+from bastion.core.model import bastion_host_jobs, job_spec
+from bastion.core.model.bastion_host_jobs import AS_DAEMON
 from bastion.core.model.cancel_request import CancelRequest
-from bastion.core.model.gangs import GangFailure, GangState, GangStatus, failure_of
+from bastion.core.model.gangs import GangFailure, GangRef, GangState, GangStatus, failure_of
 from bastion.core.model.job_record import Attempt, JobRecord
 from bastion.core.model.lifecycle import Status
 from bastion.core.model.world import NOTHING_SEEN, Installation, JobView, OrphanGang, RunView, UserRequest
 from bastion.core.reconcile.finish import whose_result
 from bastion.core.reconcile.runs import RunPlan, plan_attempt
 from bastion.daemon.observe.folders import Folders
-from bastion.daemon.observe.gangs import Gangs, Listing, Provisioners
+from bastion.daemon.observe.gangs import Gangs, Listing, Provisioners, look_up
+from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import Clock, ObjectStore
 
 
@@ -45,6 +47,7 @@ class JobViews:
         unshared: By uid, projects whose histories lack lines because the quota file lacks the project.
         doubts: By name, starts without a reply: the generation they replace, and the record.
         problems: Failures while building this tick's views, for people.
+        host_jobs: Whether commands may start on the bastion's host now.
     """
 
     def __init__(
@@ -69,6 +72,7 @@ class JobViews:
         self.history_own: dict[str, int] = {}
         self.unshared: dict[str, str] = {}
         self.problems: list[str] = []
+        self.host_jobs = AS_DAEMON
         self._bad: dict[str, tuple[int, float]] = {}
         self._bad_before: dict[str, tuple[int, float]] = {}
         # By report: its generation, and when that was first seen.
@@ -80,6 +84,8 @@ class JobViews:
         self._no_ghosts: dict[str, int] = {}
         # The highest attempt number among claims and orders, by uid; None: not computed yet.
         self._runs_of: dict[str, int] | None = None
+        # Of this tick's gangs that no listing has.
+        self._looked_up: Mapping[str, GangStatus | BastionError | None] = {}
         self._late: Callable[[JobRecord], bool] = lambda _: False
 
     def start_anew(self) -> None:
@@ -94,7 +100,9 @@ class JobViews:
         if starts:
             self.doubts[record.name] = generation, record
 
-    def build(self, gangs: Gangs, *, late: Callable[[JobRecord], bool] = lambda _: False) -> dict[str, JobView]:
+    def build(
+        self, gangs: Gangs, threads: ThreadPool, *, late: Callable[[JobRecord], bool] = lambda _: False
+    ) -> dict[str, JobView]:
         """Return the sorted views of every name with a spec, a state or an explanation.
 
         `late` tells whether a job's attempt never counted.
@@ -112,9 +120,11 @@ class JobViews:
         self.problems = []
         self._bad_before, self._bad = self._bad, {}
         self._reports_before, self._reports = self._reports, {}
-        explained = (entry.name for entry in folders.invalid.values.values())
+        # In mode `inbox` the explanations without a present object are `World.outside`.
+        explained = () if folders.inbox.on else (entry.name for entry in folders.invalid.values.values())
         names = sorted({*folders.specs.listed, *folders.states.listed, *explained}.difference(self._backlog))
         reusable, self._reusable = self._reusable, {}
+        self._looked_up = look_up(self._provisioners.slices.get, self._not_listed(names, gangs), threads)
         return {name: self._view(name, gangs, reusable.get(name)) for name in names}
 
     def history_appended(self, record: JobRecord, *, shared: bool) -> None:
@@ -138,22 +148,22 @@ class JobViews:
 
     # -- specs and requests ------------------------------------------------------------------------------------
 
-    def refused_unread(self, name: str, size: int) -> str:
-        """Return why a spec of that name and size is not downloaded; empty if it is."""
+    def refused_unread(self, name: str, meta: ObjectMeta) -> str:
+        """Return why a spec of that name is not downloaded; empty if it is."""
         try:
             keys.check_job_name(name, bastion=self._settings.bastion)
         except InvalidSpec as error:
             return str(error)
-        if size > limits.SPEC_MAX_BYTES:
-            return f"the spec is {size} bytes long; the maximum is {limits.SPEC_MAX_BYTES}"
-        return ""
+        if meta.size > limits.SPEC_MAX_BYTES:
+            return f"the spec is {meta.size} bytes long; the maximum is {limits.SPEC_MAX_BYTES}"
+        return self._folders.inbox.problem(meta) if self._folders.inbox.on else ""
 
     def _spec_problem(self, name: str, meta: ObjectMeta | None) -> str:
         """Return why the present object is refused; empty during its first second, when it may be half written."""
         if meta is None:
             return ""
         specs = self._folders.specs
-        problem = self.refused_unread(name, meta.size)
+        problem = self.refused_unread(name, meta)
         if not problem and specs.generation(name) == meta.generation:
             problem = specs.problems.get(name, "")
         return problem if problem and self._still(meta) else ""
@@ -173,9 +183,29 @@ class JobViews:
         if name in user_requests.problems and not self._still(meta):
             return None  # it may be half written
         said = user_requests.values.get(name, CancelRequest(cancel=False))
+        owner = keys.inbox_user(meta.key)
         return UserRequest(
-            generation=meta.generation, written_at=meta.updated, cancel=said.cancel, uid=said.uid, by=said.by
+            generation=meta.generation,
+            written_at=meta.updated,
+            cancel=said.cancel,
+            uid=said.uid,
+            by=owner or said.by,
+            owner=owner,
         )
+
+    def _refused_request(self, meta: ObjectMeta) -> UserRequest:
+        owner = keys.inbox_user(meta.key)
+        problem = self._folders.inbox.problem(meta)
+        return UserRequest(
+            generation=meta.generation, written_at=meta.updated, cancel=False, by=owner, owner=owner, problem=problem
+        )
+
+    def _owner(self, meta: ObjectMeta | None, record: JobRecord | None) -> str:
+        """In whose inbox the spec is, or was; empty in mode `open`."""
+        if not self._folders.inbox.on:
+            return ""
+        found = keys.inbox_user(meta.key) if meta is not None else ""
+        return found or (record.owner if record is not None and keys.is_inbox_user(record.owner) else "")
 
     # -- one job ------------------------------------------------------------------------------------------------
 
@@ -212,13 +242,17 @@ class JobViews:
             and name not in self.doubts
             and name not in folders.specs.unknown
             and name not in folders.specs.problems
-            and not (folders.invalid.listed and keys.key_name(name) in folders.invalid.listed)
+            and not (
+                folders.invalid.listed and keys.invalid_name(name, self._owner(meta, record)) in folders.invalid.listed
+            )
+            and not folders.inbox.refused_requests(name)
         )
 
     def _new_view(self, name: str, meta: ObjectMeta | None, record: JobRecord | None, gangs: Gangs) -> JobView:
         folders = self._folders
-        specs, states = folders.specs, folders.states
-        invalid_name = keys.key_name(name)
+        specs, states, inbox = folders.specs, folders.states, folders.inbox
+        owner = self._owner(meta, record)
+        invalid_name = keys.invalid_name(name, owner)
         explained = folders.invalid.values.get(invalid_name)
         explained_meta = folders.invalid.listed.get(invalid_name)
         read = meta is not None and specs.generation(name) == meta.generation
@@ -229,6 +263,9 @@ class JobViews:
                 spec = job_spec.overwriting(spec, record.job)
             except InvalidSpec as error:
                 spec, spec_problem = None, str(error)
+        if spec is not None and not (record is not None and meta is not None and record.generation == meta.generation):
+            denied = bastion_host_jobs.why_refused(spec, self.host_jobs.mode.value, self.host_jobs.reason)
+            spec, spec_problem = (None, denied) if denied else (spec, spec_problem)
         view = JobView(
             name=name,
             spec_meta=meta,
@@ -242,7 +279,9 @@ class JobViews:
             # Read a present user request before accepting the job: it may be for an earlier one.
             or (folders.user_requests.unknown.get(name, "") if record is None else ""),
             user_request=self._user_request(name),
-            invalid_generation=explained.generation if explained and explained.name == name else 0,
+            invalid_generation=explained.generation
+            if explained and explained.name == name and not explained.request
+            else 0,
             invalid_object_generation=explained_meta.generation if explained_meta else 0,
             history_done=self.history_done.get(record.uid, 0) if record else 0,
             unread=name in states.unknown,
@@ -250,14 +289,20 @@ class JobViews:
             doubt=self.doubts[name][1] if name in self.doubts else None,
             late=record is not None and self._late(record),
             history_own=self.history_own.get(record.uid, 0) if record else 0,
+            owner=owner,
+            spec_sha256=inbox.digest(name, meta.generation) if meta is not None and spec is not None else "",
         )
+        if inbox.on and (others := inbox.refused_requests(name)):
+            requests = tuple(map(self._refused_request, others))
+            told = {each.owner: found for each in requests if (found := inbox.explained_to(name, each.owner))}
+            view = replace(view, refused_requests=requests, explained_to=told)
         try:
             if meta is None and (record is None or record.status is not Status.COMPLETED):
                 # A listing may lack a new spec that replaced the job's own.
-                found = self._store.head(keys.active(name))
-                view = replace(view, spec_gone=found is None, spec_meta=found)
+                present = self._store.head(keys.active(name, owner)) if owner or not inbox.on else None
+                view = replace(view, spec_gone=present is None, spec_meta=present)
             if record is None and meta is not None:
-                uid = keys.job_uid(self._settings.root, name, meta.generation)
+                uid = keys.job_uid(self._settings.root, name, meta.generation, owner=owner)
                 orphans = gangs.by_uid.get(uid, ())
                 view = replace(view, orphan_gangs=orphans, attempts_seen=self._attempts_seen(uid, orphans))
             if record is not None and self._is_ghost(view, record):
@@ -350,6 +395,17 @@ class JobViews:
         self._later_gangs[gang] = before if before is not None and before[0] == generation else (generation, now)
         return now - self._later_gangs[gang][1] < limits.LATER_GANG_SECONDS
 
+    def _not_listed(self, names: Iterable[str], gangs: Gangs) -> Iterator[GangRef]:
+        """Yield the slices of attempts that their zone's listing lacks: only a look-up tells whether they are gone."""
+        for name in names:
+            record = self._folders.states.values.get(name)
+            if not isinstance(record, JobRecord) or record.attempt is None or record.job.runner is None:
+                continue
+            plan = plan_attempt(record, record.attempt, self._settings)
+            listing = gangs.of(plan.ref, on_bastion=False)
+            if not listing.problem and plan.ref.name not in listing.gangs:
+                yield plan.ref
+
     # -- one run ------------------------------------------------------------------------------------------------
 
     def _run_view(self, record: JobRecord, attempt: Attempt | None, listing: Listing) -> RunView:
@@ -367,7 +423,7 @@ class JobViews:
                 reported_at[host] = self._first_seen(name)
         gang = listing.gangs.get(plan.ref.name)
         if gang is None and not plan.foreign_host:
-            gang = self._provisioners.of(on_bastion=plan.on_bastion).get(plan.ref)
+            gang = self._found(plan)
         return RunView(
             order=order if isinstance(order, Order) else None,
             order_generation=self._folders.run_objects.generation(f"{plan.run}/order"),
@@ -379,6 +435,14 @@ class JobViews:
             failure=self._failure(plan, gang),
             silent_seconds=self._silent_seconds(plan, reports),
         )
+
+    def _found(self, plan: RunPlan) -> GangStatus | None:
+        if plan.ref.name not in self._looked_up:
+            return self._provisioners.of(on_bastion=plan.on_bastion).get(plan.ref)
+        found = self._looked_up[plan.ref.name]
+        if isinstance(found, BastionError):
+            raise found
+        return found
 
     def _first_seen(self, name: str) -> float:
         """The time, on our own clock, at which this version of a report was first seen."""

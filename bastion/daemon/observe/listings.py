@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from bastion.core import limits
 from bastion.daemon.thread_pool import ThreadPool
@@ -29,6 +29,8 @@ _SETTINGS_TICKS = 30
 _RUNS_TICKS = 1
 _HEARTBEATS_TICKS = 3
 _WINDOW_TICKS = 2
+# The copies of specs in mode `inbox`, if they are many.
+_COPIES_TICKS = 30
 # Maximum lateness in periods, whatever the budget.
 _LATEST = 4
 
@@ -104,11 +106,12 @@ class _Neighbors:
         found: list[list[ObjectMeta]] = [[] for _ in prefixes]
         strangers = 0
         mine = 0
-        first, last = prefixes[0], prefixes[-1]
+        first, ends = prefixes[0], [_just_after(prefix) for prefix in prefixes]
+        last = prefixes[-1]
         common = first[: next((n for n, (a, b) in enumerate(zip(first, last, strict=False)) if a != b), len(first))]
-        listing = store.list(common, start_after=_just_before(first), end_before=_just_after(last))
+        listing = store.list(common, start_after=_just_before(first), end_before=ends[-1])
         for meta in listing:
-            while mine < len(prefixes) and meta.key >= _just_after(prefixes[mine]):
+            while mine < len(prefixes) and meta.key >= ends[mine]:
                 mine += 1
             if mine < len(prefixes) and meta.key.startswith(prefixes[mine]):
                 found[mine].append(meta)
@@ -128,7 +131,8 @@ def _just_after(prefix: str) -> str:
 
 
 def pages(count: int) -> int:
-    return max(1, -(-count // limits.LIST_PAGE_OBJECTS))
+    """The requests of a listing with that many objects, at most: a full page may be followed by one of other keys."""
+    return count // limits.LIST_PAGE_OBJECTS + 1
 
 
 class _Window:
@@ -180,6 +184,57 @@ class ListedFolders:
     status: LoneObject
     heartbeats: ListedFolder
     settings: LoneObject
+    identity: LoneObject
+    identity_copy: LoneObject
+    # In mode `inbox`: the source of specs and requests, and what is listed instead of those.
+    inbox: ListedFolder
+    copies: ListedFolder
+    foreign_requests: ListedFolder
+
+
+class _InboxFront:
+    """The inboxes and claims, in every tick; the copies of specs are listed along while all of it is one page."""
+
+    def __init__(self, f: ListedFolders) -> None:
+        self._together = _Neighbors(f.inbox, f.copies, f.claims)
+        self._inbox, self._claims = _Neighbors(f.inbox), _Neighbors(f.claims)
+        self._listed_in = self._together_in = 0
+
+    @property
+    def _small(self) -> bool:
+        return self._together.pages == 1
+
+    @property
+    def pages(self) -> int:
+        return 1 if self._small else self._inbox.pages + self._claims.pages
+
+    def lateness(self, tick: int) -> float:
+        return float(tick - self._listed_in)
+
+    def listed_in(self, tick: int) -> bool:
+        return self._listed_in == tick
+
+    def refresh(self, store: ObjectStore, tick: int) -> None:
+        if self._small or tick - self._together_in >= _COPIES_TICKS:
+            self._together.refresh(store, tick)
+            self._together_in = tick
+        else:
+            self._inbox.refresh(store, tick)
+            self._claims.refresh(store, tick)
+        self._listed_in = tick
+
+
+# What every tick lists, what it lists while that is one page, and the users' part of the second.
+_Parts: TypeAlias = tuple[_Part, _Neighbors, _Neighbors]
+
+
+class _InboxParts:
+    """What takes the places of the open mode's parts."""
+
+    def __init__(self, f: ListedFolders) -> None:
+        front = _InboxFront(f)
+        back = _Neighbors(f.invalid, f.states, f.foreign_requests)
+        self.parts: _Parts = front, back, _Neighbors(f.foreign_requests, period_ticks=_COPIES_TICKS)
 
 
 class Listings:
@@ -188,15 +243,17 @@ class Listings:
         self._threads = threads
         f = folders
         quota = () if f.quota is None else (f.quota,)
-        self._front = _Neighbors(f.specs, f.claims)
+        self._front: _Part = _Neighbors(f.specs, f.claims)
         self._back = _Neighbors(f.invalid, f.states, f.user_requests)
         self._user_requests = _Neighbors(f.user_requests)
         self._window = _Window(f.invalid, f.states)
         self._tail = _Neighbors(*quota, f.runs, f.options, f.status, period_ticks=_RUNS_TICKS)
         self._quota = _Neighbors(*quota) if quota else None
         self._heartbeats = _Neighbors(f.heartbeats, period_ticks=_HEARTBEATS_TICKS)
-        self._settings = _Neighbors(f.settings, period_ticks=_SETTINGS_TICKS)
-        self._everything = (self._front, self._back, self._tail, self._heartbeats, self._settings)
+        self._settings = _Neighbors(f.settings, f.identity, f.identity_copy, period_ticks=_SETTINGS_TICKS)
+        self._open: _Parts = (self._front, self._back, self._user_requests)
+        self._inbox = _InboxParts(f)
+        self._inbox_is_source = False
         self._tick = 0
         self._spent = 0
 
@@ -204,6 +261,15 @@ class Listings:
         """Begin a tick that has made `spent` requests already."""
         self._tick += 1
         self._spent = spent
+
+    def use_inbox(self, on: bool) -> None:
+        """List the inboxes, or else `jobs/active/` and `jobs/user_states/`."""
+        self._inbox_is_source = on
+        self._front, self._back, self._user_requests = self._inbox.parts if on else self._open
+
+    @property
+    def _everything(self) -> tuple[_Part, ...]:
+        return (self._front, self._back, self._tail, self._heartbeats, self._settings)
 
     @property
     def whole(self) -> bool:
@@ -229,8 +295,14 @@ class Listings:
     def _due(self) -> list[_Part]:
         """What users write, then what is most overdue within the budget."""
         small = self._back.pages == 1
-        chosen: list[_Part] = [self._front, self._back if small else self._user_requests]
+        chosen: list[_Part] = [self._front]
         optional: list[_Part] = [self._tail, self._heartbeats, *([] if small else [self._window])]
+        if small:
+            chosen.append(self._back)
+        elif not self._inbox_is_source:
+            chosen.append(self._user_requests)
+        elif self._user_requests.lateness(self._tick) >= 1:
+            optional.append(self._user_requests)
         if self._settings.lateness(self._tick) >= 1:
             optional.append(self._settings)
         cost = sum(part.pages for part in chosen)

@@ -28,8 +28,9 @@ class ObjectCache(Generic[T]):
         *,
         confirm_absence: bool = False,
         max_bytes: Callable[[str], int] = lambda _: limits.DOCUMENT_MAX_BYTES,
+        note_read: Callable[[ObjectMeta, str, bytes], None] = lambda _meta, _name, _data: None,
     ) -> None:
-        """Cache objects. `parse` raises InvalidDocument; `max_bytes` is by name.
+        """Cache objects. `parse` and `note_read`, called before it, raise InvalidDocument; `max_bytes` is by name.
 
         With `confirm_absence`, objects that a listing lacks are looked up.
         """
@@ -38,6 +39,7 @@ class ObjectCache(Generic[T]):
         self._parse = parse
         self._confirm_absence = confirm_absence
         self._max_bytes = max_bytes
+        self._note_read = note_read
         self._generations: dict[str, int] = {}
         self.listed: dict[str, ObjectMeta] = {}
         self.values: dict[str, T] = {}
@@ -123,7 +125,7 @@ class ObjectCache(Generic[T]):
             self.problems[name] = f"it is {meta.size} bytes long; the maximum is {max_bytes}"
             return ""
         try:
-            stored = self._store.get(self.prefix + name, max_bytes=max_bytes)
+            stored = self._store.get(meta.key, max_bytes=max_bytes)
         except NotFound:
             return name
         except ObjectTooLarge as error:  # it grew after the listing
@@ -139,6 +141,7 @@ class ObjectCache(Generic[T]):
             # A listing has the instant in milliseconds, a download in seconds.
             self.listed[name] = stored.meta
         try:
+            self._note_read(stored.meta, name, stored.data)
             self.values[name] = self._parse(name, stored.data)
             self.problems.pop(name, None)
         except InvalidDocument as error:

@@ -6,17 +6,21 @@ reports are read once more, because a host may report and vanish in between.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from bastion.core import limits
 from bastion.core.bucket.keys import Run
+from bastion.core.model.awaiting import Awaiting
+from bastion.core.model.bastion_host_jobs import AS_DAEMON, BastionHostJobs
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.provisioning import BUILT_IN, Provisioning
-from bastion.core.model.world import Installation, Listed, World
+from bastion.core.model.world import Installation, JobView, Listed, Outside, World
+from bastion.core.reconcile.dependencies import resolve
 from bastion.core.reconcile.runs import plan_attempt
 from bastion.daemon.fence import Fence
 from bastion.daemon.observe.backlog import Backlog
+from bastion.daemon.observe.ended_jobs import EndedJobs
 from bastion.daemon.observe.folders import Folders
 from bastion.daemon.observe.gangs import Gangs, Provisioners, list_gangs
 from bastion.daemon.observe.job_views import JobViews
@@ -46,8 +50,10 @@ class Observer:
         clock: Clock,
         settings: Installation,
         threads: ThreadPool,
+        keep_clusters: Callable[[Mapping[str, str]], None] = lambda _: None,
     ) -> None:
         self._store = store
+        self._keep_clusters = keep_clusters
         self._provisioners = provisioners
         self._settings = settings
         self._threads = threads
@@ -56,7 +62,13 @@ class Observer:
         self.zones = ZonesInUse()
         self.backlog = Backlog(folders.specs, folders.states, folders.user_requests)
         self.views = JobViews(store, folders, provisioners, clock, settings, self.backlog)
+        self._ended = EndedJobs(store, root=settings.root, inbox=folders.inbox)
         self.problems: list[str] = []
+
+    def start_anew(self) -> None:
+        """Forget what another daemon may have changed: a new epoch begins."""
+        self.views.start_anew()
+        self._ended.start_anew()
 
     def observe(
         self,
@@ -69,6 +81,7 @@ class Observer:
         epoch: int = 0,
         agent: str | None = "",
         fence: Fence | None = None,
+        host_jobs: BastionHostJobs = AS_DAEMON,
     ) -> World:
         """Read everything that changed and build the world.
 
@@ -77,6 +90,7 @@ class Observer:
             policy: The quota file in force; sets the limits of the queue too.
             provisioning: The operator's settings in force; their zones are listed.
             fence: Which attempts count; None: all.
+            host_jobs: Whether commands may start on the bastion's host.
 
         Raises:
             StoreError: Too little was read to decide anything in this tick.
@@ -86,30 +100,45 @@ class Observer:
         unanswered: dict[str, str] = {}
         if fence is not None and not fence.closed:
             # An earlier daemon may have just accepted them, and a listing may lack new states.
-            unanswered = folders.states.look_up(folders.specs.listed, threads)
+            names = folders.inbox.names if folders.inbox.on else folders.specs.listed
+            unanswered = folders.states.look_up(names, threads)
         folders.states.fetch(list(folders.states.listed), threads)
         folders.states.unknown |= unanswered
         self._tell_unread()
+        if folders.inbox.on:
+            folders.invalid.fetch(list(folders.invalid.listed), threads)
+            folders.inbox.resolve(
+                folders.specs, folders.user_requests, folders.states, folders.invalid, policy, self.backlog
+            )
         folders.user_requests.fetch(list(folders.user_requests.listed), threads)
         self.backlog.begin(policy)
         self._read_specs()
         folders.invalid.fetch(list(folders.invalid.listed), threads)
         records = {name: value for name, value in folders.states.values.items() if isinstance(value, JobRecord)}
+        if folders.inbox.on:
+            frozen = folders.states.problems.keys() | folders.states.unknown.keys()
+            folders.copies.check(records, folders.specs.listed, frozen, threads)
         self._fetch_runs(records)
         self._forget_past_failures(records)
+        places = [record.attempt.place for record in records.values() if record.attempt is not None]
+        self._keep_clusters({place.zone: place.identity for place in places if place is not None and place.identity})
         needed = zones_needed(records.values(), provisioning)
         gangs = list_gangs(self._provisioners, sorted({*needed, *self.zones.known}), threads)
         self.zones.note_listings(gangs, needed, self._clock.monotonic())
         self.problems += gangs.problems
         if whole:
             self._reread_lost(records, gangs)
-        views = self.views.build(gangs, late=fence.late) if fence is not None else self.views.build(gangs)
+        self.views.host_jobs = host_jobs
+        views = (
+            self.views.build(gangs, threads, late=fence.late) if fence is not None else self.views.build(gangs, threads)
+        )
         self.problems += self.views.problems
+        awaiting = self._awaiting(views)
         uids = {view.record.uid for view in views.values() if view.record}
         uids |= {run.uid for view in views.values() for s in view.orphan_gangs if (run := Run.parse(s.status.run))}
-        settings = self._settings
+        settings = replace(self._settings, host_jobs=host_jobs)
         if provisioning is not None:
-            settings = replace(settings, budgets=provisioning.budgets)
+            settings = replace(settings, budgets=provisioning.budgets, host_job_user=provisioning.host_job_user)
         return World(
             jobs=views,
             settings=settings,
@@ -121,14 +150,29 @@ class Observer:
             no_room=fence.no_room(views, whole=whole) if fence is not None else "",
             agent=agent,
             listed=Listed(
-                user_requests=folders.user_requests.listed,
+                user_requests=folders.inbox.all_requests() if folders.inbox.on else folders.user_requests.listed,
                 claims=folders.claims.listed,
                 run_objects=folders.run_objects.listed,
                 heartbeat_runs=frozenset(folders.heartbeats.runs()),
                 orphan_gangs=gangs.orphans(uids),
             ),
+            backlog_groups=self.backlog.groups,
             silent_zones=frozenset(zone for zone, listing in gangs.slices.items() if listing.problem),
+            awaiting=awaiting,
+            outside=self._outside(views) if folders.inbox.on else None,
         )
+
+    def _outside(self, views: Mapping[str, JobView]) -> Outside:
+        return self.folders.inbox.outside({(view.name, view.owner) for view in views.values()}, self.folders.copies)
+
+    def _awaiting(self, views: Mapping[str, JobView]) -> Mapping[str, Awaiting]:
+        """What the waiting jobs await; reads the results of those that ended before."""
+        specs, root = self.folders.specs.listed, self._settings.root
+        resolved = resolve(views, specs, self._ended.known, root=root)
+        if self._ended.look_up(resolved.not_live, self._threads):
+            resolved = resolve(views, specs, self._ended.known, root=root)
+        self.problems += self._ended.problems
+        return resolved.awaiting
 
     def _tell_unread(self) -> None:
         states, most = self.folders.states, limits.ALARMS_OF_JOBS_MAX
@@ -170,7 +214,7 @@ class Observer:
                 specs.forget(name)
             elif self.backlog.holds(name, meta):
                 continue
-            elif specs.generation(name) != meta.generation and not self.views.refused_unread(name, meta.size):
+            elif specs.generation(name) != meta.generation and not self.views.refused_unread(name, meta):
                 wanted.append(name)
         return self._that_have_room(wanted) if wanted else wanted
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from bastion.core import limits
 from bastion.core.bucket import keys
@@ -76,7 +76,7 @@ class SettingsSource:
             return
         data = self._copy.read()
         try:
-            self._last_good = daemon_settings.load(data) if data else None
+            self._last_good = self._completed(daemon_settings.load(data)) if data else None
         except SettingsError:  # written by others
             self._last_good = None
         self._recalled = True
@@ -88,11 +88,18 @@ class SettingsSource:
             return  # deleted since the listing
         self._read_generation = stored.meta.generation
         try:
-            self._last_good = daemon_settings.load(stored.data)
+            self._last_good = self._completed(daemon_settings.load(stored.data))
             self.status = SettingsStatus(self._last_good)
             self._copy.keep(stored.data)
         except SettingsError as error:
             self.status = self._broken(f"run 'bastion daemon check-config FILE': {error}")
+
+    def _completed(self, settings: Provisioning) -> Provisioning:
+        """Return the settings with the slices that there are without a file, if the file says nothing about them."""
+        if not settings.without_slices or self._without_file is None:
+            return settings
+        same = self._without_file
+        return replace(settings, resource_types=same.resource_types, tiers=same.tiers)
 
     def _missing(self) -> SettingsStatus:
         if self._last_good is not None:

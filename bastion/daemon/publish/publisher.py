@@ -64,10 +64,12 @@ class Publisher:
             quota=about.quota,
             alarms=about.alarms,
             backlog=about.backlog,
-            jobs=self._entries.of(records, world.jobs, plan, about.waiting_since),
+            jobs=self._entries.of(records, world, plan, about.waiting_since),
             views=world.jobs,
             plan=plan,
             idle=about.idle,
+            outside=world.outside,
+            delegated=world.provisioning.delegated if world.provisioning is not None else (),
         )
         try:
             present = self._listed.meta.generation if self._listed.meta else 0

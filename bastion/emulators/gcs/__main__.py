@@ -12,6 +12,7 @@ from pathlib import Path
 from bastion.core.errors import BastionError
 from bastion.emulators.gcs.fault_rules import parse_flag
 from bastion.emulators.gcs.faults import Faults
+from bastion.emulators.gcs.iam import identities
 from bastion.emulators.gcs.server import StorageEndpoint
 from bastion.emulators.gcs.serving import serve
 
@@ -41,6 +42,7 @@ def main(argv: list[str] | None = None) -> int:
         default=[],
         help="answer requests for this host name, too; repeatable",
     )
+    parser.add_argument("--identities", type=Path, help="enforce policies; who has which token (a TOML file)")
     arguments = parser.parse_args(argv)
     try:
         endpoint = StorageEndpoint(
@@ -52,6 +54,7 @@ def main(argv: list[str] | None = None) -> int:
             writes_per_object_second=arguments.writes_per_object_second,
             fsync=arguments.fsync,
             allowed_hosts=arguments.allowed_host,
+            identities=identities.read(arguments.identities) if arguments.identities else None,
         )
         serve(endpoint, say=_say)
     except BastionError as error:

@@ -1,6 +1,6 @@
 """The HTTP handler of the storage endpoint: chooses between the JSON API, batches and the XML API.
 
-Credentials are accepted and ignored.
+With a table of identities, the access token names the caller; else credentials are ignored.
 """
 
 from __future__ import annotations
@@ -31,35 +31,41 @@ def handler(buckets: Buckets, uploads: Uploads) -> Handler:
     """Return the handler; thread-safe."""
     multipart_uploads = MultipartUploads()
 
-    def answer(request: Request) -> Response:
+    def answer(request: Request, credentials: str = "") -> Response:
         render = as_json if is_json(request) else as_xml
         try:
-            call = _call(request)
+            call = _call(request, credentials)
             if json_api.is_json_path(request.path):
                 if json_api.is_media(call):
                     render = as_text
                 return json_api.answer(call)
             if request.path in batch.PATHS:
-                return batch.answer(request, single)
+                credentials = request.headers.get("Authorization")
+                return batch.answer(request, lambda inner: single(inner, credentials))
             return xml_api.answer(call)
         except StorageError as error:
-            return render(of_storage(error))
+            return render(of_storage(error, is_json=render is not as_xml))
         except StoreError as error:
             _log.warning("%s %s: %s", request.method, plain(request.path), error)
             return render(of_store(error))
         except Refusal as refusal:
             return render(refusal)
 
-    def single(request: Request) -> Response:
-        """Answer one call of a batch; media and nested batches are not allowed."""
+    def single(request: Request, credentials: str) -> Response:
+        """Answer one call of a batch, which has the batch's credentials unless it brings its own.
+
+        Media and nested batches are not allowed.
+        """
         if request.path.startswith(json_api.PREFIX):
-            response = answer(request)
+            response = answer(request, credentials)
             if isinstance(response.body, bytes):
                 return response
             response.close()
         return as_json(not_served(request.method, f"{request.path} inside of a batch"))
 
-    def _call(request: Request) -> Call:
+    def _call(request: Request, credentials: str) -> Call:
+        credentials = request.headers.get("Authorization") or credentials
+        caller = "" if buckets.access is None else buckets.access.caller(credentials)
         method = request.method
         if method == "POST" and (meant := request.headers.get("X-HTTP-Method-Override")):
             method = meant.upper()
@@ -68,7 +74,8 @@ def handler(buckets: Buckets, uploads: Uploads) -> Handler:
             method=method,
             parameters=Parameters(request.query),
             base=f"{scheme_of(request)}://{request.authority}",
-            buckets=buckets,
+            buckets=buckets.as_caller(caller),
+            caller=caller,
             uploads=uploads,
             multipart_uploads=multipart_uploads,
         )

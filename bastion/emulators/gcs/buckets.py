@@ -6,6 +6,7 @@ Creating or removing a folder creates or removes a bucket; only checksums are ca
 from __future__ import annotations
 
 import contextlib
+import copy
 import os
 import secrets
 import shutil
@@ -15,6 +16,10 @@ from pathlib import Path
 
 from bastion.core.errors import StoreError
 from bastion.emulators.gcs.checksums import KnownChecksums
+from bastion.emulators.gcs.iam.access import Access, Gate
+from bastion.emulators.gcs.iam.defaults import policy_of_new_bucket
+from bastion.emulators.gcs.iam.permissions import Action
+from bastion.emulators.gcs.iam.rules import Rules
 from bastion.emulators.gcs.names import check_bucket_name, is_bucket_name
 from bastion.emulators.gcs.objects import BeforeChange, Bucket, Source
 from bastion.emulators.gcs.one_at_a_time import OneAtATime
@@ -38,12 +43,20 @@ class Buckets:
         folder: Created if missing.
         fsync: Whether a mutation survives a power cut.
         before_change: Called with bucket and object before a change whose preconditions hold; may raise to prevent it.
+        access: Who may do what, for `as_caller`; None: everybody everything.
     """
 
     def __init__(
-        self, folder: Path, *, fsync: bool = False, before_change: BeforeChange = lambda _bucket, _name: None
+        self,
+        folder: Path,
+        *,
+        fsync: bool = False,
+        before_change: BeforeChange = lambda _bucket, _name: None,
+        access: Access | None = None,
     ) -> None:
         self._folder = folder.absolute()
+        self.access = access
+        self._gate: Gate | None = None
         self._fsync = fsync
         self._before_change = before_change
         self._checksums = KnownChecksums()
@@ -52,7 +65,21 @@ class Buckets:
             self._folder.mkdir(mode=files.FOLDER_MODE, parents=True, exist_ok=True)
         self.sweep()
 
+    def as_caller(self, caller: str) -> Buckets:
+        """The buckets as a principal has them ("": an anonymous caller); without `access`, these buckets."""
+        if self.access is None:
+            return self
+        seen = copy.copy(self)
+        seen._gate = Gate(self.access, caller)
+        return seen
+
+    def need(self, action: Action) -> None:
+        """Raise NotPermitted unless the caller may do that in the project."""
+        if self._gate is not None:
+            self._gate.check(action)
+
     def names(self) -> list[str]:
+        self.need(Action.LIST_BUCKETS)
         folder = str(self._folder)
         with explained("listing", folder, "read permission on it"), os.scandir(folder) as entries:
             return sorted(
@@ -75,21 +102,32 @@ class Buckets:
             fsync=self._fsync,
             before_change=self._before_change,
             writers=self._writers,
+            gate=self._gate,
         )
 
-    def create(self, name: str) -> Bucket:
-        """Create a bucket. Raises BucketExists if the name is taken, InvalidRequest if it is not valid."""
+    def create(self, name: str, *, project: str = "") -> Bucket:
+        """Create a bucket. Raises BucketExists if the name is taken, InvalidRequest if it is not valid.
+
+        With a project, the bucket's policy is that of new buckets; else it is empty.
+        """
         check_bucket_name(name)
+        self.need(Action.CREATE_BUCKET)
         with explained("creating", str(self._folder / name), "write permission on the folder above it"):
             try:
                 (self._folder / name).mkdir(mode=files.FOLDER_MODE)
             except FileExistsError as error:
                 raise BucketExists(f"the bucket {name} already exists") from error
-        return self.open(name)
+        bucket = self.open(name)
+        if project:
+            bucket.change_rules(lambda _: Rules(policy=policy_of_new_bucket(project)))
+        return bucket
 
     def delete(self, name: str) -> None:
         """Delete a bucket. Raises NoSuchBucket or BucketNotEmpty."""
         bucket = self.open(name)
+        bucket.need(Action.DELETE_BUCKET)
+        if bucket.rules().folders:
+            raise BucketNotEmpty(f"the bucket {name} contains managed folders")
         aside = self._folder / f"{_DELETED_PREFIX}{secrets.token_hex(8)}"
         with bucket.locked_wholly():
             stranger = _first_file(bucket.path)

@@ -24,7 +24,10 @@ _DOCUMENT_MAX_BYTES = 4 * 1024 * 1024
 class Call:
     """A request to the endpoint.
 
-    `base` is scheme and authority as the client sees them; links and session addresses begin with it.
+    Attributes:
+        base: Scheme and authority as the client sees them; links and session addresses begin with it.
+        buckets: As the caller has them.
+        caller: The principal; "" for anonymous callers, and where the endpoint has no table of identities.
     """
 
     request: Request
@@ -32,6 +35,7 @@ class Call:
     parameters: Parameters
     base: str
     buckets: Buckets
+    caller: str
     uploads: Uploads
     multipart_uploads: MultipartUploads
 

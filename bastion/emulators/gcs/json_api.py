@@ -5,7 +5,7 @@ A path is split before it is decoded: `%2F` stays in an object's name.
 
 from __future__ import annotations
 
-from bastion.emulators.gcs import json_buckets, json_objects
+from bastion.emulators.gcs import json_buckets, json_managed_folders, json_objects, json_policies
 from bastion.emulators.gcs.calls import Call
 from bastion.emulators.gcs.json_uploads import insert_without_media, upload
 from bastion.emulators.gcs.storage_errors import not_served
@@ -76,6 +76,21 @@ def _call(call: Call, segments: list[str]) -> Response:
             return json_buckets.buckets(call)
         case ["b", bucket]:
             return json_buckets.one_bucket(call, decoded(bucket))
+        case ["b", bucket, "iam"] | ["b", bucket, "iam", "testPermissions"]:
+            return json_policies.bucket_policy(call, decoded(bucket), tests=len(segments) == 4)
+        case ["b", bucket, "managedFolders"] | ["b", bucket, "managedFolders", ""]:
+            return json_managed_folders.folders(call, decoded(bucket))
+        case ["b", bucket, "managedFolders", name]:
+            return json_managed_folders.one_folder(call, decoded(bucket), decoded(name))
+        case ["b", bucket, "managedFolders", name, "iam"] | [
+            "b",
+            bucket,
+            "managedFolders",
+            name,
+            "iam",
+            "testPermissions",
+        ]:
+            return json_policies.folder_policy(call, decoded(bucket), decoded(name), tests=len(segments) == 6)
         case ["b", bucket, *parts] if parts[0] != "o":
             return json_buckets.bucket_part(call, decoded(bucket), "/".join(parts))
         case ["projects", project, "serviceAccount"] if call.method == "GET":

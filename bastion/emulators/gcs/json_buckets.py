@@ -1,11 +1,15 @@
 """Bucket and project methods of the JSON API.
 
-A bucket has no settings: a client's settings are accepted and dropped.
+Settings in `_KEPT` are kept and shown, and have no effect; others are accepted and dropped.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bastion.emulators.gcs.calls import Call
+from bastion.emulators.gcs.iam.permissions import Action
+from bastion.emulators.gcs.iam.rules import Rules
 from bastion.emulators.gcs.json_resources import Json, bucket_json
 from bastion.emulators.gcs.resources import NoSuchBucket
 from bastion.emulators.gcs.storage_errors import not_served
@@ -14,7 +18,14 @@ from bastion.storage_wire.documents import text_field
 from bastion.storage_wire.refusals import not_allowed, required
 
 _PAGE_MAX = 1000
-_POLICY_ETAG = "CAE="
+_KEPT = (
+    "defaultEventBasedHold",
+    "iamConfiguration",
+    "lifecycle",
+    "retentionPolicy",
+    "softDeletePolicy",
+    "versioning",
+)
 
 
 def buckets(call: Call) -> Response:
@@ -23,11 +34,12 @@ def buckets(call: Call) -> Response:
         case "GET" | "HEAD":
             return _list(call)
         case "POST":
-            name = text_field(call.document(), "name")
+            document = call.document()
+            name = text_field(document, "name")
             if not name:
                 raise required("name")
-            call.buckets.create(name)
-            return call.answer(bucket_json(name, call.base))
+            call.buckets.create(name, project=call.parameters.get("project"))
+            return call.answer(bucket_json(name, call.base, _changed(call, name, document)))
         case _:
             raise not_allowed(call.method, call.request.path)
 
@@ -39,7 +51,7 @@ def _list(call: Call) -> Response:
     after = call.parameters.get("pageToken")
     size = min(call.parameters.number("maxResults") or _PAGE_MAX, _PAGE_MAX)
     names = sorted(name for name in call.buckets.names() if name.startswith(prefix) and name > after)
-    document: Json = {"kind": "storage#buckets", "items": [bucket_json(name, call.base) for name in names[:size]]}
+    document: Json = {"kind": "storage#buckets", "items": [_shown(call, name) for name in names[:size]]}
     if len(names) > size:
         document["nextPageToken"] = names[size - 1]
     return call.answer(document)
@@ -47,16 +59,17 @@ def _list(call: Call) -> Response:
 
 def one_bucket(call: Call, name: str) -> Response:
     """Answer a request for `/b/BUCKET`."""
-    call.buckets.open(name)
+    opened = call.buckets.open(name)
     call.parameters.preconditions()
     match call.method:
         case "GET" | "HEAD":
+            opened.need(Action.GET_BUCKET)
             if call.parameters.flag("softDeleted"):
                 raise NoSuchBucket(f"{name}: this endpoint does not keep deleted buckets")
-            return call.answer(bucket_json(name, call.base))
+            return call.answer(_shown(call, name))
         case "PATCH" | "PUT":
-            call.document()
-            return call.answer(bucket_json(name, call.base))
+            opened.need(Action.UPDATE_BUCKET)
+            return call.answer(bucket_json(name, call.base, _changed(call, name, call.document())))
         case "DELETE":
             call.buckets.delete(name)
             return Response(status=204)
@@ -64,11 +77,29 @@ def one_bucket(call: Call, name: str) -> Response:
             raise not_allowed(call.method, call.request.path)
 
 
+def _shown(call: Call, name: str) -> Json:
+    return bucket_json(name, call.base, call.buckets.open(name).rules().settings)
+
+
+def _changed(call: Call, name: str, document: Json) -> Json:
+    """Keep the settings in a document, each as a whole; null takes one away."""
+    given = {key: document[key] for key in _KEPT if key in document}
+    if not given:
+        return call.buckets.open(name).rules().settings
+
+    def changed(rules: Rules) -> Rules:
+        merged = {**rules.settings, **given}
+        return replace(rules, settings={key: value for key, value in merged.items() if value is not None})
+
+    return call.buckets.open(name).change_rules(changed).settings
+
+
 def bucket_part(call: Call, name: str, part: str) -> Response:
-    """Answer a request for `/b/BUCKET/PART`, other than objects."""
-    call.buckets.open(name)
+    """Answer a request for `/b/BUCKET/PART`, other than objects, policies and managed folders."""
+    opened = call.buckets.open(name)
     match (call.method, part):
         case ("GET", "storageLayout"):
+            opened.need(Action.GET_STORAGE_LAYOUT, call.parameters.get("prefix"))
             return call.answer(
                 {
                     "kind": "storage#storageLayout",
@@ -78,31 +109,13 @@ def bucket_part(call: Call, name: str, part: str) -> Response:
                     "hierarchicalNamespace": {"enabled": False},
                 }
             )
-        case ("GET", "iam"):
-            return call.answer(_policy(name, {}))
-        case ("PUT", "iam"):
-            return call.answer(_policy(name, call.document()))
-        case ("GET", "iam/testPermissions"):
-            return call.answer(
-                {"kind": "storage#testIamPermissionsResponse", "permissions": call.parameters.all("permissions")}
-            )
         case _:
             raise not_served(call.method, call.request.path)
 
 
-def _policy(bucket: str, document: Json) -> Json:
-    bindings = document.get("bindings")
-    return {
-        "kind": "storage#policy",
-        "resourceId": f"projects/_/buckets/{bucket}",
-        "version": 1,
-        "etag": _POLICY_ETAG,
-        "bindings": bindings if isinstance(bindings, list) else [],
-    }
-
-
 def service_account(call: Call, project: str) -> Response:
     """Answer `GET /projects/PROJECT/serviceAccount`."""
+    call.buckets.need(Action.GET_SERVICE_ACCOUNT)
     return call.answer(
         {
             "kind": "storage#serviceAccount",

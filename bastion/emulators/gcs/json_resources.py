@@ -10,6 +10,7 @@ from functools import lru_cache
 from typing import Any
 from urllib.parse import quote
 
+from bastion.emulators.gcs import etags
 from bastion.emulators.gcs.resources import Attributes, ObjectResource
 from bastion.storage_wire.declared_sums import crc32c_text
 from bastion.storage_wire.documents import text_field
@@ -37,17 +38,7 @@ def md5_text(md5: bytes) -> str:
 
 def etag(resource: ObjectResource) -> str:
     """An opaque tag, unique per generation and metageneration."""
-    message = b"\x08" + _varint(resource.generation) + b"\x10" + _varint(resource.metageneration)
-    return binascii.b2a_base64(message, newline=False).decode()
-
-
-def _varint(number: int) -> bytes:
-    encoded = bytearray()
-    while number > 0x7F:
-        encoded.append(number & 0x7F | 0x80)
-        number >>= 7
-    encoded.append(number)
-    return bytes(encoded)
+    return etags.of_numbers(resource.generation, resource.metageneration)
 
 
 # JSON names of what a client may set besides custom metadata, and their place in `Attributes`.
@@ -112,8 +103,8 @@ def object_json(resource: ObjectResource, base: str, only: Collection[str] | Non
     return document
 
 
-def bucket_json(name: str, base: str) -> Json:
-    """A bucket as `storage#bucket`, with constant settings."""
+def bucket_json(name: str, base: str, settings: Json) -> Json:
+    """A bucket as `storage#bucket`: what clients set, above defaults."""
     return {
         "kind": "storage#bucket",
         "id": name,
@@ -132,8 +123,10 @@ def bucket_json(name: str, base: str) -> Json:
             "uniformBucketLevelAccess": {"enabled": True},
             "bucketPolicyOnly": {"enabled": True},
             "publicAccessPrevention": "inherited",
+            **settings.get("iamConfiguration", {}),
         },
         "softDeletePolicy": {"retentionDurationSeconds": "0"},
+        **{key: value for key, value in settings.items() if key != "iamConfiguration"},
     }
 
 

@@ -92,6 +92,7 @@ def _begin(call: Call, bucket_name: str) -> Response:
         call.parameters.preconditions(),
         size=natural_number("X-Upload-Content-Length", length) if length else None,
         declared=both_declared(declared_in_resource(document), declared_in_headers(headers)),
+        caller=call.caller,
     )
     address = (
         f"{call.base}/upload/storage/v1/b/{quote(bucket_name, safe='')}/o?uploadType=resumable&upload_id={upload_id}"

@@ -22,14 +22,25 @@ from pathlib import Path
 from bastion.core.errors import StoreUnavailable
 from bastion.emulators.gcs import pages, sidecars
 from bastion.emulators.gcs.checksums import KnownChecksums
+from bastion.emulators.gcs.iam import store as rules_store
+from bastion.emulators.gcs.iam.access import Gate
+from bastion.emulators.gcs.iam.permissions import Action
+from bastion.emulators.gcs.iam.rules import Rules
 from bastion.emulators.gcs.names import check_object_name
 from bastion.emulators.gcs.one_at_a_time import OneAtATime
 from bastion.emulators.gcs.opened_bucket import OpenedBucket, explained
 from bastion.emulators.gcs.reading import OpenObject, Present, Reader, default_sidecar
-from bastion.emulators.gcs.resources import Attributes, ConditionFailed, ObjectResource, Page, Preconditions
+from bastion.emulators.gcs.resources import (
+    Attributes,
+    ConditionFailed,
+    NoSuchObject,
+    ObjectResource,
+    Page,
+    Preconditions,
+)
 from bastion.emulators.gcs.sidecars import Sidecar
 from bastion.emulators.gcs.staging import Staging
-from bastion.folder_format import files, places
+from bastion.folder_format import files, listing, places
 from bastion.folder_format.keys import stripe, stripes
 from bastion.storage_wire.declared_sums import Declared
 
@@ -61,6 +72,7 @@ class Bucket:
         fsync: Whether a mutation survives a power cut.
         before_change: As in `Buckets`.
         writers: Serializes writers; shared by all buckets.
+        gate: What the caller may do; None: everything.
     """
 
     def __init__(
@@ -72,9 +84,11 @@ class Bucket:
         fsync: bool,
         before_change: BeforeChange,
         writers: OneAtATime,
+        gate: Gate | None,
     ) -> None:
         self.name = name
         self.path = path
+        self.gate = gate
         self.fsync = fsync
         self._reader = Reader(name, checksums)
         self._before_change = before_change
@@ -87,18 +101,45 @@ class Bucket:
         """Open the folder. Raises NoSuchBucket."""
         return OpenedBucket(self.path, fsync=self.fsync)
 
+    # Rights
+
+    def need(self, action: Action, name: str = "") -> None:
+        """Raise NotPermitted unless the caller may do that; every method below that takes a request's part asks."""
+        if self.gate is not None:
+            self.gate.check(action, self.name, name, self.rules())
+
+    def rules(self) -> Rules:
+        with self._explained("reading the policies of", "", _READING), self.opened() as opened:
+            return rules_store.read(opened)
+
+    def change_rules(self, change: Callable[[Rules], Rules]) -> Rules:
+        """Replace the rules, one change at a time."""
+        with self.locked(""), self.opened() as opened:
+            rules = change(rules_store.read(opened))
+            rules_store.write(opened, rules, sync=self.fsync)
+            return rules
+
+    @contextlib.contextmanager
+    def _reading(self, name: str) -> Iterator[None]:
+        self.need(Action.GET_OBJECT, name)
+        try:
+            yield
+        except NoSuchObject:
+            self.need(Action.MISS_OBJECT, name)
+            raise
+
     # Reading
 
     def stat(self, name: str, *, generation: int | None = None) -> ObjectResource:
         """Describe the object. Raises NoSuchObject, also if its live generation differs."""
         check_object_name(name)
-        with self._explained("looking up", name, _READING), self.opened() as opened:
+        with self._reading(name), self._explained("looking up", name, _READING), self.opened() as opened:
             return self._reader.stat(opened, name, generation)
 
     def open(self, name: str, *, generation: int | None = None) -> OpenObject:
         """Open the object's bytes, pinned. Raises like `stat`."""
         check_object_name(name)
-        with self._explained("reading", name, _READING), self.opened() as opened:
+        with self._reading(name), self._explained("reading", name, _READING), self.opened() as opened:
             return self._reader.open(opened, name, generation)
 
     def list(
@@ -124,6 +165,7 @@ class Bucket:
             include_trailing_delimiter: Also list objects that end with the first delimiter.
             match_glob: What listed names and prefixes must match.
         """
+        self.need(Action.LIST_OBJECTS, prefix)
         wanted = pages.Wanted(
             prefix=prefix,
             delimiter=delimiter,
@@ -137,10 +179,16 @@ class Bucket:
         with self._explained("listing", prefix, _READING), self.opened() as opened:
             return pages.page(str(self.path), wanted, lambda name, status: self._reader.listed(opened, name, status))
 
+    def is_empty_below(self, prefix: str) -> bool:
+        """Whether no object's name begins with the prefix; for nobody in particular."""
+        with self._explained("listing", prefix, _READING):
+            return next(iter(listing.entries(str(self.path), prefix, "", "", "")), None) is None
+
     def check(self, name: str, preconditions: Preconditions) -> None:
-        """Raise ConditionFailed if a precondition does not hold now."""
+        """Raise what an upload to this object would: NotPermitted, or ConditionFailed if a precondition fails now."""
         check_object_name(name)
         with self._explained("looking up", name, _READING), self.opened() as opened, _present(opened, name) as present:
+            self.need(Action.CREATE_OBJECT if present is None else Action.OVERWRITE_OBJECT, name)
             preconditions.check(present)
 
     def generation_of_content(self, name: str, content: str) -> int | None:
@@ -219,6 +267,7 @@ class Bucket:
             if self.fsync:
                 os.fsync(file)
             with self._writers.one(), opened.locked(stripe(name)) as mark, _present(opened, name) as present:
+                self.need(Action.CREATE_OBJECT if present is None else Action.OVERWRITE_OBJECT, name)
                 preconditions.check(present)
                 self._before_change(self.name, name)
                 place = None if present is None else present.place
@@ -304,6 +353,7 @@ class Bucket:
         Raises NoSuchObject if it does not exist or its live generation differs, ConditionFailed.
         """
         check_object_name(name)
+        self.need(Action.UPDATE_OBJECT, name)
         with self._explained("changing", name, _WRITING), self.opened() as opened:
             # Compute the checksum of a file without a sidecar before taking the lock.
             self._reader.stat(opened, name, generation)
@@ -335,6 +385,7 @@ class Bucket:
     def delete(self, name: str, preconditions: Preconditions, *, generation: int | None = None) -> None:
         """Delete the object. Raises like `patch`."""
         check_object_name(name)
+        self.need(Action.DELETE_OBJECT, name)
         with (
             self._explained("deleting", name, _WRITING),
             self._writers.one(),

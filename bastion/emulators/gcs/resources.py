@@ -38,6 +38,32 @@ class ConditionFailed(StorageError):
     """412: a precondition does not hold."""
 
 
+class NotPermitted(StorageError):
+    """401 or 403: the caller lacks a permission. `caller` is empty for anonymous ones, `kind` that of the resource."""
+
+    def __init__(self, caller: str, permission: str, kind: str) -> None:
+        super().__init__(f"{caller or 'an anonymous caller'} lacks {permission} on the {kind}")
+        self.caller = caller
+        self.permission = permission
+        self.kind = kind
+
+
+class UnknownToken(StorageError):
+    """401: nobody has this access token."""
+
+
+class NoSuchManagedFolder(StorageError):
+    """404: no such managed folder."""
+
+
+class ManagedFolderExists(StorageError):
+    """409: the managed folder already exists."""
+
+
+class ManagedFolderNotEmpty(StorageError):
+    """409: objects or managed folders are below it."""
+
+
 class NotModified(ConditionFailed):
     """304: a `...NotMatch` precondition does not hold, for reads and changes."""
 

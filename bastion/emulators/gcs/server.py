@@ -27,6 +27,8 @@ from bastion.emulators.gcs.api import handler
 from bastion.emulators.gcs.buckets import Buckets
 from bastion.emulators.gcs.cross_site import without_web_pages
 from bastion.emulators.gcs.faults import Faults
+from bastion.emulators.gcs.iam.access import Access
+from bastion.emulators.gcs.iam.identities import Identities
 from bastion.emulators.gcs.objects import BeforeChange
 from bastion.emulators.gcs.resources import BucketExists, InvalidRequest
 from bastion.emulators.gcs.uploads import Uploads
@@ -57,6 +59,7 @@ class StorageEndpoint:
         writes_per_object_second: More changes of one object are refused with 429; 0: no limit.
         fsync: Whether acknowledged data survives a power cut; it always survives a crash of the endpoint.
         allowed_hosts: Host names for clients, besides loopback and the real service's.
+        identities: Who has which access token; with it, policies are enforced. None: everybody may do everything.
     """
 
     def __init__(
@@ -70,6 +73,7 @@ class StorageEndpoint:
         writes_per_object_second: float = 0.0,
         fsync: bool = False,
         allowed_hosts: Sequence[str] = (),
+        identities: Identities | None = None,
     ) -> None:
         self.folder = folder.absolute()
         self.faults = faults or Faults()
@@ -81,6 +85,7 @@ class StorageEndpoint:
         )
         self._fsync = fsync
         self._allowed_hosts = tuple(allowed_hosts)
+        self._access = None if identities is None else Access(identities)
         self._lock: int | None = None
         self._servers: list[HttpServer] = []
         self._address: StorageAddress | None = None
@@ -118,7 +123,7 @@ class StorageEndpoint:
         state = state_of(self.folder)
         make_private(state)
         self._lock = hold(state)
-        buckets = Buckets(self.folder, fsync=self._fsync, before_change=self._before_change)
+        buckets = Buckets(self.folder, fsync=self._fsync, before_change=self._before_change, access=self._access)
         for name in self._wanted:
             self._create(buckets, name)
         threading.Thread(target=self._sweep_hourly, args=(buckets,), name="gcs-sweep", daemon=True).start()

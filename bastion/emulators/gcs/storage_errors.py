@@ -6,6 +6,7 @@ from bastion.core.errors import AccessDenied, StoreError, StoreUnavailable
 from bastion.emulators.gcs import resources
 from bastion.storage_wire.refusals import Refusal, invalid
 
+_ACCOUNTS = ("user:", "serviceAccount:")
 _PRECONDITION = "At least one of the pre-conditions you specified did not hold."
 
 
@@ -16,9 +17,46 @@ def not_served(method: str, path: str) -> Refusal:
     )
 
 
-def of_storage(error: resources.StorageError) -> Refusal:
+def permission_message(error: resources.NotPermitted) -> str:
+    """What the service says of a missing permission; it names accounts without their kind."""
+    caller = error.caller.partition(":")[2] if error.caller.startswith(_ACCOUNTS) else error.caller
+    return (
+        f"{caller or 'Anonymous caller'} does not have {error.permission} access to the Google Cloud Storage "
+        f"{error.kind}. Permission '{error.permission}' denied on resource (or it may not exist)."
+    )
+
+
+def _not_permitted(error: resources.NotPermitted, *, is_json: bool) -> Refusal:
+    """403; 401 for anonymous callers of the JSON API."""
+    message = permission_message(error)
+    if not is_json:
+        return Refusal(403, "forbidden", "Access denied.", code="AccessDenied", details=message)
+    if not error.caller:
+        return Refusal(401, "required", message, location=("header", "Authorization"))
+    return Refusal(403, "forbidden", message)
+
+
+def of_storage(error: resources.StorageError, *, is_json: bool = True) -> Refusal:
     said = str(error)
     match error:
+        case resources.NotPermitted():
+            return _not_permitted(error, is_json=is_json)
+        case resources.UnknownToken():
+            return Refusal(
+                401,
+                "authError",
+                "Invalid Credentials",
+                code="AuthenticationRequired",
+                details=said,
+                location=("header", "Authorization"),
+                headers=(("WWW-Authenticate", 'Bearer realm="https://accounts.google.com/"'),),
+            )
+        case resources.NoSuchManagedFolder():
+            return Refusal(404, "notFound", said)
+        case resources.ManagedFolderExists():
+            return Refusal(409, "conflict", "The specified managed folder already exists.")
+        case resources.ManagedFolderNotEmpty():
+            return Refusal(409, "conflict", "The managed folder you tried to delete is not empty.")
         case resources.NotModified():
             return Refusal(304, "notModified", said)
         case resources.ConditionFailed():

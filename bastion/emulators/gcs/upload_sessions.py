@@ -46,6 +46,7 @@ class Session:
     Attributes:
         size: Of the object; None: unknown so far.
         begun: Seconds since the epoch.
+        caller: Who began; "" for anonymous callers.
         ending: None before the end.
     """
 
@@ -55,6 +56,7 @@ class Session:
     declared: Declared
     size: int | None
     begun: float
+    caller: str = ""
     ending: Ending | None = None
 
     def encoded(self) -> bytes:
@@ -72,6 +74,7 @@ class Session:
             "md5": None if declared.md5 is None else declared.md5.hex(),
             "size": self.size,
             "begun": self.begun,
+            "caller": self.caller,
         }
         if ending is not None:
             document["ending"] = {
@@ -96,6 +99,7 @@ class Session:
                 declared=Declared(crc32c=document["crc32c"], md5=None if md5 is None else bytes.fromhex(md5)),
                 size=document["size"],
                 begun=float(document["begun"]),
+                caller=document.get("caller", ""),
                 ending=None if ending is None else _ending(ending),
             )
         except (ValueError, KeyError, TypeError):

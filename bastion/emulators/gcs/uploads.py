@@ -81,14 +81,17 @@ class Uploads:
         *,
         size: int | None = None,
         declared: Declared = _NOTHING_DECLARED,
+        caller: str = "",
     ) -> str:
         """Begin an upload; return its unguessable id of letters, digits and `-._~`.
+
+        Whoever has the id may go on: the object is made with the rights of `caller`, who began.
 
         Raises NoSuchBucket or InvalidRequest if the object cannot exist, and ConditionFailed if a precondition does not
         hold; all are checked again at the end.
         """
         check_object_name(name)
-        into = self._buckets.open(bucket)
+        into = self._buckets.as_caller(caller).open(bucket)
         into.check(name, preconditions)
         self._sweep()
         token = secrets.token_urlsafe(32)
@@ -99,6 +102,7 @@ class Uploads:
             declared=declared,
             size=size,
             begun=self._now(),
+            caller=caller,
         )
         with uploading(into), into.opened() as opened, uploads_folder(opened) as folder:
             os.close(os.open(f"{token}.data", os.O_WRONLY | os.O_CREAT | os.O_EXCL, files.FILE_MODE, dir_fd=folder))
@@ -118,7 +122,7 @@ class Uploads:
             raise unknown from error
         if session is None or session.begun < self._now() - _LIFE_SECONDS:
             raise unknown
-        return Upload(into, token, session, self)
+        return Upload(self._buckets.as_caller(session.caller).open(bucket), token, session, self)
 
     def sums(self, token: str) -> Sums:
         """The running checksums of an upload; change them under the data file's lock."""

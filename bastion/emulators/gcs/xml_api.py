@@ -6,10 +6,11 @@ from urllib.parse import quote
 
 from bastion.emulators.gcs import sessions
 from bastion.emulators.gcs.calls import Call
+from bastion.emulators.gcs.iam.permissions import Action
 from bastion.emulators.gcs.json_resources import instant
 from bastion.emulators.gcs.media import download
-from bastion.emulators.gcs.resources import NoSuchObject, Preconditions, StorageError
-from bastion.emulators.gcs.storage_errors import not_served
+from bastion.emulators.gcs.resources import NoSuchObject, NotPermitted, Preconditions, StorageError
+from bastion.emulators.gcs.storage_errors import not_served, permission_message
 from bastion.emulators.gcs.xml_documents import Element, document, read
 from bastion.emulators.gcs.xml_headers import (
     attributes_of,
@@ -66,17 +67,19 @@ def _place(call: Call) -> tuple[str, str]:
 
 def _bucket(call: Call, bucket: str) -> Response:
     if call.method == "PUT":
-        call.buckets.create(bucket)
+        call.buckets.create(bucket, project=call.request.headers.get("x-goog-project-id"))
         return Response(status=200)
     opened = call.buckets.open(bucket)
     match call.method:
         case "GET" if "uploads" in call.parameters:
             return list_uploads(call, bucket)
         case "GET" if "location" in call.parameters:
+            opened.need(Action.GET_BUCKET)
             return document("LocationConstraint", "US")
         case "GET":
             return list_objects(call, bucket)
         case "HEAD":
+            opened.need(Action.GET_BUCKET)
             return Response(status=200)
         case "DELETE":
             call.buckets.delete(bucket)
@@ -103,6 +106,10 @@ def _delete_many(call: Call, bucket: str) -> Response:
             opened.delete(name, Preconditions(), generation=generation)
         except NoSuchObject:
             pass  # As in the service, deleting nothing succeeds.
+        except NotPermitted as error:
+            message = permission_message(error)
+            children.append(("Error", [("Key", name), ("Code", "AccessDenied"), ("Message", message)]))
+            continue
         except StorageError as error:
             children.append(("Error", [("Key", name), ("Code", "InvalidArgument"), ("Message", str(error))]))
             continue
@@ -192,7 +199,7 @@ def _begin(call: Call, bucket: str, name: str) -> Response:
     headers = call.request.headers
     attributes = attributes_of(headers)
     upload_id = call.uploads.begin(
-        bucket, name, attributes, preconditions(headers), declared=declared_in_headers(headers)
+        bucket, name, attributes, preconditions(headers), declared=declared_in_headers(headers), caller=call.caller
     )
     address = f"{call.base}{quote(call.request.path, safe='/%')}?upload_id={upload_id}"
     return Response(

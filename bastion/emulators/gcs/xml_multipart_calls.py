@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bastion.emulators.gcs.calls import Call
+from bastion.emulators.gcs.iam.permissions import Action
 from bastion.emulators.gcs.json_resources import md5_text
 from bastion.emulators.gcs.storage_errors import not_served
 from bastion.emulators.gcs.xml_documents import Element, document, read
@@ -29,6 +30,7 @@ def multipart(call: Call, bucket: str, name: str) -> Response:
         case "GET":
             return _list_parts(call, bucket, name)
         case "DELETE":
+            call.buckets.open(bucket).need(Action.ABORT_PARTS, name)
             upload_id = call.parameters.get("uploadId")
             call.multipart_uploads.end(upload_id, call.multipart_uploads.find(upload_id, bucket, name))
             return Response(status=204)
@@ -37,7 +39,7 @@ def multipart(call: Call, bucket: str, name: str) -> Response:
 
 
 def _begin(call: Call, bucket: str, name: str) -> Response:
-    call.buckets.open(bucket)
+    call.buckets.open(bucket).need(Action.UPLOAD_PARTS, name)
     upload_id = call.multipart_uploads.begin(bucket, name, attributes_of(call.request.headers))
     return document("InitiateMultipartUploadResult", [("Bucket", bucket), ("Key", name), ("UploadId", upload_id)])
 
@@ -46,6 +48,7 @@ def _part(call: Call, bucket: str, name: str) -> Response:
     headers = call.request.headers
     if "x-goog-copy-source" in headers or "x-amz-copy-source" in headers:
         raise not_served("PUT (a part by copy)", call.request.path)
+    call.buckets.open(bucket).need(Action.UPLOAD_PARTS, name)
     upload = call.multipart_uploads.find(call.parameters.get("uploadId"), bucket, name)
     number = call.parameters.number("partNumber")
     if number is None or not 1 <= number <= PART_NUMBER_MAX:
@@ -56,6 +59,7 @@ def _part(call: Call, bucket: str, name: str) -> Response:
 
 
 def _complete(call: Call, bucket: str, name: str) -> Response:
+    call.buckets.open(bucket).need(Action.UPLOAD_PARTS, name)
     headers = call.request.headers
     upload_id = call.parameters.get("uploadId")
     upload = call.multipart_uploads.find(upload_id, bucket, name)
@@ -83,6 +87,7 @@ def _complete(call: Call, bucket: str, name: str) -> Response:
 
 
 def _list_parts(call: Call, bucket: str, name: str) -> Response:
+    call.buckets.open(bucket).need(Action.LIST_PARTS, name)
     upload_id = call.parameters.get("uploadId")
     upload = call.multipart_uploads.find(upload_id, bucket, name)
     with upload.lock:
@@ -96,6 +101,7 @@ def _list_parts(call: Call, bucket: str, name: str) -> Response:
 
 def list_uploads(call: Call, bucket: str) -> Response:
     """Answer `GET /BUCKET?uploads`."""
+    call.buckets.open(bucket).need(Action.LIST_MULTIPART_UPLOADS)
     children: list[Element] = [("Bucket", bucket), ("IsTruncated", "false")]
     children += [
         ("Upload", [("Key", upload.name), ("UploadId", upload_id)])

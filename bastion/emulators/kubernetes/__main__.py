@@ -27,8 +27,9 @@ def main(argv: list[str] | None = None) -> int:
         "--pool",
         action="append",
         default=[],
-        help="node pools of one TPU slice each: TYPE=COUNT or TYPE=COUNT:spot, v5litepod-16=2; repeatable",
+        help="node pools of one slice each: TYPE=COUNT or TYPE=COUNT:spot, v5litepod-16=2; repeatable",
     )
+    parser.add_argument("--kueue", action="store_true", help="have Kueue on the cluster")
     parser.add_argument(
         "--grace-seconds",
         type=float,
@@ -49,6 +50,7 @@ def main(argv: list[str] | None = None) -> int:
             pools=tuple(Pool.parse(text) for text in arguments.pool),
             close_grace_seconds=arguments.grace_seconds,
             orphan_seconds=arguments.orphan_seconds,
+            kueue=arguments.kueue,
         )
         serve(settings, say=lambda _line: None)
     except BastionError as error:

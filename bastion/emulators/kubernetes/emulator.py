@@ -36,7 +36,7 @@ class Emulator:
     def __init__(self, settings: EmulatorSettings) -> None:
         self._settings = settings
         self._folder = settings.state_dir.absolute()
-        self.server = ApiServer(self._folder, port=settings.port)
+        self.server = ApiServer(self._folder, port=settings.port, kueue=settings.kueue)
         self._parts = contextlib.ExitStack()
 
     @property
@@ -64,7 +64,9 @@ class Emulator:
             )
             kubelet.open()
             parts.callback(kubelet.close)
-            controllers = Controllers(client, settings.pools, repair_seconds=settings.repair_seconds)
+            controllers = Controllers(
+                client, settings.pools, repair_seconds=settings.repair_seconds, kueue=settings.kueue
+            )
             # First, because a held pool gets no nodes.
             faults = FaultFiles(self._folder, self.server, client, controllers.node_pools)
             faults.open()

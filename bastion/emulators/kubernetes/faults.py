@@ -30,6 +30,7 @@ from bastion.emulators.kubernetes.controllers.node_faults import lose_node, pree
 from bastion.emulators.kubernetes.controllers.node_pools import NodePools
 from bastion.emulators.kubernetes.controllers.nodes import SLOT
 from bastion.emulators.kubernetes.kubelet.pod_folder import PodFolder
+from bastion.emulators.state_folder import write_private
 
 _log = logging.getLogger(__name__)
 
@@ -155,7 +156,8 @@ class FaultFiles:
         for pod in self._client.list("/api/v1/pods")["items"]:
             folder = PodFolder(self._pods / pod["metadata"]["uid"])
             if pod["metadata"]["name"] == name and folder.plan_file.exists():
-                (folder.oom if kind == "oom" else folder.evict).write_text(text, "utf-8")
+                # At once: an empty file means something else.
+                write_private(folder.oom if kind == "oom" else folder.evict, text.encode())
                 return True
         return False
 

@@ -15,9 +15,15 @@ from pathlib import Path
 from bastion.emulators.fault_plan import FaultPlan
 from bastion.emulators.kubernetes.apiserver import ApiServer
 from bastion.emulators.kubernetes.client import ApiClient, ApiError, Obj
+from bastion.emulators.kubernetes.controllers.api_objects import (
+    labels_of,
+    node_name_of,
+    parse_time,
+    phase_of,
+    status_of,
+)
 from bastion.emulators.kubernetes.controllers.cluster import utc_now
 from bastion.emulators.kubernetes.controllers.node_faults import lose_node, preempt_node, remove_node
-from bastion.emulators.kubernetes.controllers.objects import labels_of, node_name_of, parse_time, phase_of, status_of
 from bastion.emulators.kubernetes.kubelet.pod_folder import PodFolder
 
 _PERIOD_SECONDS = 0.25

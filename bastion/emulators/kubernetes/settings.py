@@ -15,13 +15,14 @@ class EmulatorSettings:
 
     Attributes:
         port: Of the API server on 127.0.0.1; 0: the last run's if it is free, else any.
-        pools: Its TPU node pools; nodes of other pools are removed at the start.
+        pools: Its node pools; nodes of other pools are removed at the start.
         repair_seconds: From the end of a node to its successor.
         orphan_seconds: How long pods outlive the emulator.
         close_grace_seconds: Between SIGTERM and SIGKILL of all pods when the emulator closes.
         image_backoff_seconds: Between the first two attempts to pull an image.
         notice_seconds: Between the notice of a seeded preemption and the end of the machine.
         plan: Random faults (`fault_plan.FAULT_TYPES`).
+        kueue: Have Kueue on the cluster, without any queue yet.
     """
 
     state_dir: Path
@@ -33,3 +34,4 @@ class EmulatorSettings:
     image_backoff_seconds: float = 10.0
     notice_seconds: int = 15
     plan: FaultPlan = field(default_factory=FaultPlan)
+    kueue: bool = False

@@ -17,7 +17,8 @@ from pathlib import Path
 import bastion
 from bastion import processes
 from bastion.core.model import instance_types
-from bastion.emulators.markers import INHERITED, MARKER
+from bastion.emulators.agents import AGENT_DIR
+from bastion.emulators.markers import MARKER, inherited
 from bastion.emulators.tpu.host import HostFolder, HostSpec
 from bastion.emulators.tpu.records import HostRecord, NodeRecord
 from bastion.emulators.tpu.requests import LOCATION
@@ -53,7 +54,8 @@ class Hosts:
             "PATH": os.defpath,
             "PYTHONPATH": str(Path(bastion.__file__).resolve().parent.parent),
             "LANG": "C.UTF-8",
-            **{name: os.environ[name] for name in INHERITED if name in os.environ},
+            **({AGENT_DIR: os.environ[AGENT_DIR]} if AGENT_DIR in os.environ else {}),
+            **inherited(os.environ),
         }
         with listener, folder.supervisor_log.open("ab") as log:
             child = subprocess.Popen(

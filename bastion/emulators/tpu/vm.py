@@ -21,7 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from bastion import processes
-from bastion.emulators.markers import INHERITED, MARKER
+from bastion.emulators.agents import AGENT_DIR, agents_folder
+from bastion.emulators.markers import MARKER, inherited
 from bastion.emulators.serial_log import SerialLog
 from bastion.emulators.supervision import Orphanhood, Wakeups, ended_children
 from bastion.emulators.tpu.address import locate
@@ -129,7 +130,7 @@ def environment(spec: HostSpec, folder: HostFolder, boot_id: str) -> dict[str, s
     metadata = f"{spec.address}:{spec.port}"
     return {
         # Shared by all hosts, so that the agent is unpacked once.
-        "BASTION_AGENT_DIR": str(Path(spec.state_dir) / "agents"),
+        AGENT_DIR: str(agents_folder(Path(spec.state_dir) / "agents")),
         "BASTION_EMULATED_BOOT_ID": boot_id,
         "BASTION_EMULATED_TPU": "1",
         "BASTION_STATE_DIR": str(folder.disk),
@@ -141,7 +142,7 @@ def environment(spec: HostSpec, folder: HostFolder, boot_id: str) -> dict[str, s
         "PATH": f"{Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
         "SHELL": "/bin/bash",
         MARKER: spec.vm_id,
-        **{name: os.environ[name] for name in INHERITED if name in os.environ},
+        **inherited(os.environ),
     }
 
 

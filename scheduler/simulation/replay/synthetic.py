@@ -21,8 +21,11 @@ _DAY_SECONDS = 86_400.0
 class SyntheticLoad:
     """Waiting and running jobs; `now` is the instant of the next decision."""
 
-    def __init__(self, *, pending: int, projects: int, running: int, draw: Callable[[], float]) -> None:
-        """`running` jobs fill the pool, `pending` more wait. `draw` gives uniform numbers in [0, 1)."""
+    def __init__(self, *, pending: int, projects: int, running: int, draw: Callable[[], float], chain: int = 1) -> None:
+        """`running` jobs fill the pool, `pending` more wait. `draw` gives uniform numbers in [0, 1).
+
+        `chain`: Of so many waiting jobs, each awaits the one before it.
+        """
         self.now = 30 * _DAY_SECONDS
         self._draw = draw
         self._number = 0
@@ -31,6 +34,9 @@ class SyntheticLoad:
             (resource, size): {resource: size} for resource in _RESOURCE_TYPES for size in _SIZES
         }
         self._jobs: dict[str, Job] = {}
+        self._chain = 1
+        # By job, the one that awaits it.
+        self._next: dict[str, str] = {}
         for _ in range(running):
             self._run(self._new_job(age=7 * _DAY_SECONDS))
         totals = dict.fromkeys(_RESOURCE_TYPES, _SIZES[-1])
@@ -44,6 +50,7 @@ class SyntheticLoad:
             },
             members={project: (f"user-{number}-[0-9]+",) for number, project in enumerate(self._projects)},
         )
+        self._chain = chain
         for _ in range(pending):
             self._add(self._new_job(age=2 * _DAY_SECONDS))
 
@@ -64,12 +71,18 @@ class SyntheticLoad:
             for _ in range(min(changes, len(names))):
                 place = int(self._draw() * len(names))
                 names[place], names[-1] = names[-1], names[place]
-                del self._jobs[names.pop()]
+                self._end(names.pop())
         for _ in range(2 * changes):
             self._add(self._new_job(age=0.0))
 
     def _add(self, job: Job) -> None:
         self._jobs[job.name] = job
+
+    def _end(self, name: str) -> None:
+        del self._jobs[name]
+        following = self._next.pop(name, "")
+        if following in self._jobs:
+            self._add(replace(self._jobs[following], after=()))
 
     def _run(self, job: Job) -> None:
         started = self.now - (self.now - job.queued_at) * self._draw()
@@ -81,11 +94,16 @@ class SyntheticLoad:
         user = int(self._draw() * _USERS_PER_PROJECT)
         size = _SIZES[bisect_right(_BORDERS, self._draw() * 100)]
         resource = _RESOURCE_TYPES[self._draw() < 0.3]
+        name, before = f"job-{self._number:07d}", f"job-{self._number - 1:07d}"
+        awaits = self._number % self._chain != 0 and before in self._jobs
+        if awaits:
+            self._next[before] = name
         return Job(
-            name=f"job-{self._number:07d}",
+            name=name,
             project_id=self._projects[project],
             user_id=f"user-{project}-{user}",
             priority=1 + int(self._draw() * 5),
             queued_at=self.now - age * self._draw(),
             demand=self._shapes[resource, size],
+            after=(before,) if awaits else (),
         )

@@ -37,6 +37,7 @@ EVERYTHING = Installation(
     daemon_identity="arn:aws:iam::123456789012:role/bastion-daemon",
     worker_identity="arn:aws:iam::123456789012:role/bastion-worker",
     workload_identity_provider=PROVIDER,
+    queue="bastion-{project}",
 )
 BOTH = pytest.mark.parametrize("wanted", [PLAIN, EVERYTHING], ids=["plain", "everything"])
 
@@ -104,6 +105,7 @@ def test_the_google_credentials_are_accepted_by_googles_library_and_name_the_vol
         ({"service_account": "team-bastion"}, "users' commands run as the second, so give it another name"),
         ({"root": "/srv/team-bastion"}, "use --root=gs://BUCKET/NAME-bastion"),
         ({"provider": "generic", "worker_identity": "x"}, "require --provider=gke or --provider=eks"),
+        ({"queue": "Team_{project}"}, "--queue='Team_{project}' is not a LocalQueue's name"),
         ({"workload_identity_provider": "pool"}, "projects/NUMBER/locations/global/workloadIdentityPools/"),
     ],
 )

@@ -56,7 +56,51 @@ def passes() -> Iterator[tuple[str, Snapshot]]:
     yield one("no quota file", None, pending("j", "a", 8))
     yield one("the pool is held", policy(), pending("j", "a", 8), held=True)
     yield one("a held project", policy(ProjectRules(hold=True)), pending("j", "a", 8))
+    strict = ProjectRules(highest_priority=2, instance_types=("tpu-v5p-*",), allow_bastion_jobs=False)
+    yield one(
+        "jobs that are not allowed",
+        policy(a=strict),
+        pending("root", "b", 8, instance_type="tpu-v4-8", root=True),
+        pending("host", "a", 0, on_bastion=True),
+        pending("cleanup", "a", 8, instance_type="tpu-v5p-8", cleanup=True),
+        pending("type", "a", 8, instance_type="tpu-v4-8"),
+        pending("first", "a", 8, instance_type="tpu-v5p-8", priority=1),
+    )
     yield one("a held job", policy(), pending("j", "a", 8, hold="nothing serves v4 here"))
+    after = {"after": ("train",)}
+    yield one("after a job that runs", policy(), running("train", "a", 8), pending("j", "a", 8, **after))
+    yield one(
+        "after several", policy(), pending("j", "a", 8, after=tuple("abcde")), pending("k", "a", 0, after=("x", "y"))
+    )
+    yield one("after a job, in a full pool", policy(), running("r", "b", 64), pending("j", "c", 8, **after))
+    yield one(
+        "after a job, behind more than is in use",
+        policy(),
+        running("r", "b", 8),
+        pending("w", "c", 64),
+        pending("j", "c", 64, **after),
+    )
+    yield one("after a job, too large", policy(), pending("j", "c", 128, **after))
+    yield one("after a job, above the limit", policy(limited), pending("j", "c", 16, **after))
+    yield one("after a job, at the limit", policy(limited), running("r", "c", 8), pending("j", "c", 8, **after))
+    yield one(
+        "after a job, in order",
+        policy(c=ProjectRules(fifo=True)),
+        running("r", "b", 64),
+        pending("w", "c", 8, priority=1),
+        pending("j", "c", 8, priority=5, **after),
+    )
+    yield one(
+        "after a job, without a slot",
+        policy(),
+        running("r", "a", 0, **host),
+        pending("j", "a", 0, **host, **after),
+        bastion_slots=1,
+    )
+    yield one("after a job, in a backoff", policy(), pending("j", "a", 8, not_before=NOW + 60, **after))
+    yield one(
+        "after a job, and Kueue has enough", policy(), pending("j", "a", 0, delegated=True, **after), submitted_most=0
+    )
     yield one("not a member", policy(), pending("j", "a", 8, user_id="x"), pending("k", "gone", 8))
     yield one("an unknown type", policy(), pending("j", "a", 0, demand={"v9": 8}))
     yield one("no types", Policy(tiers=(), weights={}, members={"a": ("u",)}), pending("j", "a", 8))
@@ -70,6 +114,23 @@ def passes() -> Iterator[tuple[str, Snapshot]]:
     futile = {"evictions": 2, "futile_evictions": 2, "evicted_at": NOW - 60, "evicted_seconds": HOUR}
     yield one("a cooldown", policy(), pending("j", "c", 8, **futile))
     yield one("within the share, and borrowed", policy(), pending("j", "a", 8), pending("k", "c", 8))
+    kueue = {"demand": {}, "delegated": True}
+    yield one(
+        "jobs that Kueue decides on",
+        policy(),
+        running("r", "a", 0, charged={}, **kueue),
+        *(pending(name, "a", 0, queued_at=NOW - age, **kueue) for name, age in (("j", 60), ("k", 50), ("l", 40))),
+        pending("m", "a", 0, queued_at=NOW - 30, **kueue),
+        pending("n", "a", 0, not_before=NOW + 60, **kueue),
+        submitted_most=2,
+    )
+    yield one(
+        "a project with many jobs that Kueue decides on",
+        policy(),
+        *(running(f"r{n}", "a", 0, charged={}, **kueue) for n in range(9)),
+        pending("j", "a", 0, **kueue),
+        submitted_most=10,
+    )
     yield one("an owner comes back", policy(), running("r", "a", 64), pending("j", "b", 8), pending("k", "b", 32))
     yield one("a claim is free", policy(), running("r", "a", 32), pending("j", "b", 32, promised=True))
     yield one("behind a job of its project", policy(), *awaiting(), pending("k", "a", 16, queued_at=NOW - 60))

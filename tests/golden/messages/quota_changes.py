@@ -17,6 +17,10 @@ maximum_runtime_hours = 48
 fifo = true
 max_queued_jobs = 100
 max_queued_jobs_per_user = 10
+highest_priority = 2
+instance_types = ["tpu-v4-*", "gpu-h100-8"]
+allow_bastion_jobs = false
+allow_root = true
 borrowing_limit = { v4 = 8 }
 lending_limit = { v4 = 0 }
 user_weights = { alice = 2 }
@@ -46,6 +50,8 @@ def pairs() -> Iterator[tuple[str, str, str]]:
     yield "a project's rules", usual, quota_file(own=_RULES + "hold = true\n", a=one, b=other)
     yield "a project more", usual, quota_file(a=one, b=other, c=(0.0, ["carol"]))
     yield "tiers", usual, quota_file(tiers="{ v4 = 32 }, { v4 = 64, v5p = 8 }", a=one, b=other)
+    admins = '[admins]\nbastion = ["carol"]\n[admins.projects]\na = ["dan"]\n'
+    yield "admins", usual, quota_file(a=one, b=other) + admins
     many = [f"user{number}" for number in range(MEMBERS_SHOWN + 1)]
     yield "members", usual, quota_file(a=one, b=(1.0, many))
     projects = {f"p{number}": one for number in range(PROJECTS_SHOWN + 1)}

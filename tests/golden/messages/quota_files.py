@@ -77,6 +77,10 @@ def files() -> Iterator[tuple[str, str | bytes]]:
         "lending_limit = { tpu = 1 }",
         "user_weights = { a.b = 1 }",
         'user_weights = { "" = 1 }',
+        "allow_root = 1",
+        "highest_priority = 6",
+        'instance_types = "tpu-v4-8"',
+        'instance_types = ["v4 32"]',
         "research = true",
         "colour = 3",
         "[project_rules.gone]\nhold = true",
@@ -84,6 +88,16 @@ def files() -> Iterator[tuple[str, str | bytes]]:
         "[project_rules.research.user_weights]\nalicia = 2",
     ):
         yield rules.replace("\n", " "), f"{BASE}[project_rules]\n{rules}\n"
+    for admins in (
+        "[[admins]]",
+        '[admins]\nbastion = "carol"',
+        "[admins]\nbastion = [1]",
+        '[admins]\nresearch = ["alice"]',
+        "[admins]\nprojects = []",
+        "[admins.projects]\n'a b' = []",
+        "[admins.projects]\ngone = []",
+    ):
+        yield admins.replace("\n", " "), f"{BASE}{admins}\n"
 
 
 def lines(title: str, data: str | bytes) -> Iterator[str]:

@@ -69,6 +69,12 @@ def forecasts() -> Iterator[tuple[str, Iterable[Job], Mapping[str, float], int]]
     yield "a month", full, {"r": 90 * DAY}, 1000
     yield "too much work", full, {"r": 2 * HOUR}, 1
     queue = (pending(f"q{number}", "b", 64, queued_at=NOW - 90) for number in range(JOBS_AHEAD_MAX + 1))
+    yield "after a job of unknown end", (pending("j", "b", 8, after=("gone",)),), {}, 1000
+    large = pending("large", "a", 128)
+    yield "after a job that never starts", (large, pending("j", "b", 8, after=("large",))), {}, 1000
+    yield "after a job", (running("r", "a", 8), pending("j", "b", 8, after=("r",))), {"r": 2 * HOUR}, 1000
+    chain = (pending(f"c{number}", "b", 8, after=(f"c{number + 1}",)) for number in range(JOBS_AHEAD_MAX + 1))
+    yield "a long chain", (*chain, pending("j", "b", 8, after=("c0",))), {}, 1000
     yield "a long queue", (running("r", "a", 64), *queue, pending("j", "b", 64)), {}, 1000
 
 

@@ -29,14 +29,17 @@ GOLDEN = {
 MODULES = {
     "scheduler": (
         "scheduler/one_pass.py",
+        "quota/permissions.py",
         "scheduler/decide/admission.py",
+        "scheduler/decide/delegation.py",
         "scheduler/decide/elastic.py",
         "scheduler/decide/recall.py",
         "scheduler/decide/shares.py",
+        "scheduler/explain/dependents.py",
         "scheduler/explain/reasons.py",
         "scheduler/explain/waits.py",
     ),
-    "quota": ("quota/reading.py", "quota/rules_reading.py", "quota/members.py", "quota/matching.py"),
+    "quota": ("quota/reading.py", "quota/rules_reading.py", "quota/members.py", "quota/matching.py", "quota/admins.py"),
     "quota_changes": ("quota/diff.py", "quota/describe_rules.py", "quota/summary.py"),
     "simulations": (
         "scheduler/simulation/forecast.py",

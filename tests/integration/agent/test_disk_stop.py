@@ -48,7 +48,7 @@ def test_a_setup_that_fills_the_disk_ends_so_too(stage: Stage) -> None:
 def test_a_command_that_sees_the_full_disk_first_is_told_of_it_in_its_result(stage: Stage) -> None:
     state = HostState(stage.state_dir, run=RUN, host=0)
     # The notice comes while the command is at its end.
-    stage.run(f"ln -s {NOTICE.to_text()} ../{NOTICE_NAME}; exit 28")
+    stage.run(f"ln -s {NOTICE.to_text()} ../../{NOTICE_NAME}; exit 28")
     report = stage.final()
     assert (report.error, report.exit_code) == (host_errors.DISK_LIMIT, 28)
     until(lambda: not state.work_dir.exists())

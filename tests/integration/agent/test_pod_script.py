@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import secrets
 import signal
 import sys
@@ -31,14 +32,14 @@ FOLDERS = "/usr/local/sbin /usr/local/bin /usr/sbin /usr/bin /sbin /bin"
 
 
 @pytest.fixture(scope="module")
-def packed(tmp_path_factory: pytest.TempPathFactory) -> PackedAgent:
-    return agent_packer.pack(tmp_path_factory.mktemp("kept"))
+def installed() -> Path:
+    """Where the real agent is installed, once for all tests."""
+    return Path(os.environ["BASTION_AGENT_DIR"])
 
 
 @pytest.fixture(scope="module")
-def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the real agent is installed, once for all tests."""
-    return tmp_path_factory.mktemp("agents")
+def packed(installed: Path) -> PackedAgent:
+    return agent_packer.pack(installed)
 
 
 class Cluster:

@@ -21,6 +21,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 
 import pytest
+import yaml
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 
@@ -110,6 +111,35 @@ def test_what_the_image_copies_is_in_the_build_context_and_the_rest_is_not() -> 
     assert not ignored("bastion/core/model/accelerators.csv")
 
 
+def test_pip_installs_only_what_has_a_hash() -> None:
+    """Each call takes wheels with locked hashes, or Bastion's own sources and nothing from an index."""
+    calls = [
+        call for step in DOCKERFILE if step.word == "RUN" for call in re.findall(r"pip install.*?(?=&&|$)", step.rest)
+    ]
+    assert len(calls) == 3
+    for call in calls:
+        options = set(call.split())
+        assert {"--require-hashes", "--only-binary=:all:"} <= options or {"--no-index", "--no-deps"} <= options, call
+    locks = REPOSITORY / "bastion" / "requirements"
+    used = "".join(calls)
+    assert [
+        name for name in re.findall(r"requirements/(\w+)[.]lock", used) if not (locks / f"{name}.lock").exists()
+    ] == []
+
+
+@pytest.mark.parametrize("digest", ["", "@sha256:" + "1a" * 32, "@sha256:1a"], ids=["none", "whole", "cut"])
+def test_cloud_build_wants_the_digest_of_the_base_image(tmp_path: Path, digest: str) -> None:
+    steps = yaml.safe_load((REPOSITORY / "deploy" / "cloudbuild.yaml").read_text("utf-8"))["steps"]
+    check, build = steps[0], steps[1]
+    assert build["args"][0] == "build"
+    text = (REPOSITORY / "Dockerfile").read_text("utf-8")
+    (tmp_path / "Dockerfile").write_text(re.sub(r"^(FROM [^@\n]+).*$", rf"\1{digest}", text, flags=re.MULTILINE))
+    arguments = [argument.replace("$$", "$") for argument in check["args"]]
+    done = subprocess.run([check["entrypoint"], *arguments], cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == (0 if len(digest) == 72 else 1)
+    assert ("make lock-image DIGEST=sha256:..." in done.stderr) == (done.returncode == 1)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Image:
     """The virtual environment that stands for the image, and the environment variables of a container."""
@@ -133,7 +163,7 @@ def build(folder: Path) -> Image:
     assert steps
     for step in steps:
         done = subprocess.run(
-            ["bash", "-c", step], cwd=context, env=installing, capture_output=True, text=True, check=False
+            ["sh", "-c", step], cwd=context, env=installing, capture_output=True, text=True, check=False
         )
         assert done.returncode == 0, done.stderr[-4000:]
     shutil.rmtree(context)  # from here on the installed package stands alone

@@ -13,36 +13,55 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 import threading
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from datetime import datetime, timezone
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
 import pytest
 
+from bastion import job_user
 from bastion.core.bucket import keys
 from bastion.core.bucket.keys import Run
 from bastion.wiring import roots
+from bastion.wiring.host_jobs import POOL
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 DEPLOY = REPOSITORY / "deploy"
 SCRIPT = DEPLOY / "startup.sh"
 UNIT = DEPLOY / "bastion.service"
+FIREWALL = DEPLOY / "close-metadata.sh"
+
+
+def make_package(folder: Path, name: str, word: str, *, source: str = "", **files: str) -> Path:
+    """A wheel of a project whose program prints a word and its arguments."""
+    path = folder / f"{name}-0.1.0-py3-none-any.whl"
+    info = f"{name}-0.1.0.dist-info"
+    with zipfile.ZipFile(path, "w") as wheel:
+        wheel.writestr(f"{name}/__init__.py", f"import sys\n{source}def main():\n    print({word!r}, *sys.argv[1:])\n")
+        wheel.writestr(f"{info}/METADATA", f"Metadata-Version: 2.1\nName: {name}\nVersion: 0.1.0\n")
+        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
+        wheel.writestr(f"{info}/entry_points.txt", f"[console_scripts]\n{name} = {name}:main\n")
+        for file, text in files.items():
+            wheel.writestr(f"{name}/requirements/{file}.lock", text)
+        wheel.writestr(f"{info}/RECORD", "")
+    return path
+
+
+def locked(wheel: Path) -> str:
+    """The lock file for one wheel."""
+    return f"{wheel.name.split('-')[0]}==0.1.0 --hash=sha256:{hashlib.sha256(wheel.read_bytes()).hexdigest()}\n"
 
 
 def make_wheel(folder: Path, word: str) -> Path:
-    """A wheel of a project `bastion` whose program prints a word and its arguments."""
-    path = folder / "bastion-0.1.0-py3-none-any.whl"
-    info = "bastion-0.1.0.dist-info"
-    with zipfile.ZipFile(path, "w") as wheel:
-        wheel.writestr("bastion.py", f"import sys\ndef main():\n    print({word!r}, *sys.argv[1:])\n")
-        wheel.writestr(f"{info}/METADATA", "Metadata-Version: 2.1\nName: bastion\nVersion: 0.1.0\n")
-        wheel.writestr(f"{info}/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: py3-none-any\n")
-        wheel.writestr(f"{info}/entry_points.txt", "[console_scripts]\nbastion = bastion:main\n")
-        wheel.writestr(f"{info}/RECORD", "")
-    return path
+    """A wheel of Bastion, whose lock files name packages that lie beside it."""
+    base = locked(make_package(folder, "needed", "needed"))
+    kubernetes = locked(make_package(folder, "client", "client"))
+    return make_package(folder, "bastion", word, base=base, kubernetes=kubernetes)
 
 
 @dataclass(slots=True)
@@ -87,6 +106,7 @@ def cloud() -> Iterator[Cloud]:
             "bastion-root": "gs://team/alice-bastion",
             "bastion-quota-root": "gs://admin/alice-bastion",
             "bastion-unit": UNIT.read_text("utf-8"),
+            "bastion-firewall": FIREWALL.read_text("utf-8"),
         }
     )
 
@@ -111,11 +131,14 @@ def cloud() -> Iterator[Cloud]:
         thread.join()
 
 
-def start(cloud: Cloud, prefix: Path) -> subprocess.CompletedProcess[str]:
+def start(cloud: Cloud, prefix: Path, **variables: str) -> subprocess.CompletedProcess[str]:
     kept = {name: value for name, value in os.environ.items() if not name.lower().endswith("_proxy")}
     return subprocess.run(
         ["bash", str(SCRIPT), f"--prefix={prefix}"],
-        env=kept | {"GCE_METADATA_HOST": cloud.address, "STORAGE_EMULATOR_HOST": f"http://{cloud.address}"},
+        env=kept
+        | {"GCE_METADATA_HOST": cloud.address, "STORAGE_EMULATOR_HOST": f"http://{cloud.address}"}
+        | {"PIP_NO_INDEX": "1", "PIP_FIND_LINKS": str(prefix.parent)}
+        | variables,
         cwd=prefix.parent,
         capture_output=True,
         text=True,
@@ -147,6 +170,7 @@ def test_the_script_installs_what_the_metadata_name_leaves_it_alone_and_replaces
     assert (vm / "etc/systemd/system/bastion.service").read_text("utf-8").strip() == UNIT.read_text("utf-8").strip()
     program = vm / "opt/bastion/current/bin/bastion"
     assert say(program) == "first daemon run"
+    assert (program.with_name("needed").exists(), program.with_name("client").exists()) == (True, False)
 
     cloud.attributes["bastion-slices"] = "cloud"
     assert start(cloud, vm).returncode == 0
@@ -170,6 +194,38 @@ def test_the_script_installs_what_the_metadata_name_leaves_it_alone_and_replaces
     assert f"releases/{second}/bin/python" in program.read_text()
 
 
+@pytest.mark.e2e
+@pytest.mark.timeout(300)
+def test_a_vm_that_serves_a_cluster_has_the_client_and_a_kubeconfig(cloud: Cloud, tmp_path: Path) -> None:
+    vm = tmp_path / "vm"
+    digest = cloud.offer(make_wheel(tmp_path, "first"))
+    cloud.attributes |= {"bastion-extras": "kubernetes", "bastion-kubeconfig": "kind: Config\n"}
+    done = start(cloud, vm)
+    assert done.returncode == 0, done.stderr
+    assert (vm / "opt/bastion/current/bin/client").exists()
+    assert (vm / "etc/bastion/kubeconfig").read_text() == "kind: Config\n"
+    # Another set of packages is another release.
+    assert [path.name for path in (vm / "opt/bastion/releases").iterdir()] == [f"{digest}-kubernetes"]
+
+
+def test_the_vm_s_token_is_what_kubernetes_clients_want_of_a_plugin(cloud: Cloud) -> None:
+    """`vm_token.py`, the `exec` of the kubeconfig that deploy/terraform/gke gives the VM."""
+    plugin = DEPLOY / "terraform/gke/modules/cluster/vm_token.py"
+    made = subprocess.run(
+        [sys.executable, "-c", plugin.read_text("utf-8")],
+        env={"GCE_METADATA_HOST": cloud.address},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
+    answer = json.loads(made.stdout)
+    assert (answer["apiVersion"], answer["kind"]) == ("client.authentication.k8s.io/v1", "ExecCredential")
+    assert answer["status"]["token"] == "ya29.token"
+    ends = datetime.fromisoformat(answer["status"]["expirationTimestamp"].replace("Z", "+00:00"))
+    assert 3500 < (ends - datetime.now(timezone.utc)).total_seconds() <= 3600
+
+
 def say(program: Path) -> str:
     return subprocess.run([str(program), "daemon", "run"], capture_output=True, text=True, check=True).stdout.strip()
 
@@ -181,6 +237,56 @@ def test_a_wheel_with_another_checksum_is_not_installed(cloud: Cloud, tmp_path: 
     assert done.returncode == 1
     assert f"is not the file with the SHA-256 {'0' * 64}" in done.stderr
     assert not (tmp_path / "vm/opt").exists()
+
+
+def test_a_package_that_is_not_the_locked_one_is_not_installed(cloud: Cloud, tmp_path: Path) -> None:
+    cloud.offer(make_wheel(tmp_path, "first"))
+    make_package(tmp_path, "needed", "changed")
+    done = start(cloud, tmp_path / "vm")
+    assert done.returncode == 1
+    assert "THESE PACKAGES DO NOT MATCH THE HASHES FROM THE REQUIREMENTS FILE" in done.stderr
+    assert "cannot be installed, or are not those of its lock files" in done.stderr
+    assert not (tmp_path / "vm/opt/bastion/current").exists()
+
+
+def test_a_wheel_without_lock_files_is_not_installed(cloud: Cloud, tmp_path: Path) -> None:
+    cloud.offer(make_package(tmp_path, "bastion", "first"))
+    done = start(cloud, tmp_path / "vm")
+    assert done.returncode == 1
+    assert "has no lock file for base" in done.stderr
+    assert not (tmp_path / "vm/opt").exists()
+
+
+@pytest.mark.e2e
+@pytest.mark.parametrize("sound", [True, False], ids=["locked", "changed"])
+def test_a_commit_is_built_with_what_its_lock_file_names(cloud: Cloud, tmp_path: Path, sound: bool) -> None:
+    """The clone is of a repository on this machine, in place of one at https://example.com."""
+    sources = tmp_path / "example" / "bastion"
+    (sources / "bastion" / "requirements").mkdir(parents=True)
+    (sources / "pyproject.toml").write_text("[build-system]\nrequires = []\nbuild-backend = 'builder'\n")
+    wheel = make_wheel(tmp_path, "built")
+    backend = (
+        "import pathlib, shutil\n"
+        "def build_wheel(folder, config_settings=None, metadata_directory=None):\n"
+        f"    return pathlib.Path(shutil.copy({str(wheel)!r}, folder)).name\n"
+    )
+    builder = make_package(tmp_path, "builder", "builder", source=backend)
+    (sources / "bastion/requirements/build.lock").write_text(locked(builder))
+    (sources / "bastion/requirements/base.lock").write_text(locked(tmp_path / "needed-0.1.0-py3-none-any.whl"))
+    git = ["git", "-C", str(sources), "-c", "user.name=x", "-c", "user.email=x@example.com"]
+    for words in (["init", "--quiet"], ["add", "."], ["commit", "--quiet", "--message=x"]):
+        subprocess.run([*git, *words], check=True)
+    commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True).stdout.strip()
+    if not sound:
+        make_package(tmp_path, "builder", "changed")
+    cloud.attributes["bastion-package"] = f"git+https://example.com/bastion@{commit}"
+    rewritten = {"GIT_CONFIG_COUNT": "1", "GIT_CONFIG_VALUE_0": "https://example.com/"}
+    rewritten["GIT_CONFIG_KEY_0"] = f"url.file://{tmp_path}/example/.insteadOf"
+    done = start(cloud, tmp_path / "vm", **rewritten)
+    assert (done.returncode == 0) == sound, done.stderr
+    program = tmp_path / "vm/opt/bastion/current/bin/bastion"
+    assert program.exists() == sound
+    assert not sound or say(program) == "built daemon run"
 
 
 def test_a_wheel_that_cannot_be_read_is_told_with_the_permission_that_it_takes(cloud: Cloud, tmp_path: Path) -> None:
@@ -235,6 +341,13 @@ def test_a_package_that_does_not_name_one_file_or_one_commit_is_refused(
     assert "the attribute bastion-package " in done.stderr
 
 
+def test_an_unknown_extra_is_refused(cloud: Cloud, tmp_path: Path) -> None:
+    cloud.attributes |= GOOD | {"bastion-extras": "kubernetes,evil"}
+    done = start(cloud, tmp_path / "vm")
+    assert done.returncode == 1
+    assert "the attribute bastion-extras is 'kubernetes,evil'; it must look like kubernetes" in done.stderr
+
+
 def test_slices_of_an_unknown_kind_are_refused(cloud: Cloud, tmp_path: Path) -> None:
     cloud.attributes |= GOOD | {"bastion-slices": "cloudy --root=x"}
     done = start(cloud, tmp_path / "vm")
@@ -242,7 +355,9 @@ def test_slices_of_an_unknown_kind_are_refused(cloud: Cloud, tmp_path: Path) -> 
     assert "the attribute bastion-slices is 'cloudy --root=x'; it must look like cloud or none" in done.stderr
 
 
-@pytest.mark.parametrize("name", ["bastion-root", "bastion-package", "bastion-package-sha256", "bastion-unit"])
+@pytest.mark.parametrize(
+    "name", ["bastion-root", "bastion-package", "bastion-package-sha256", "bastion-unit", "bastion-firewall"]
+)
 def test_a_missing_attribute_is_named(cloud: Cloud, tmp_path: Path, name: str) -> None:
     cloud.attributes |= GOOD
     del cloud.attributes[name]
@@ -281,6 +396,22 @@ def test_the_unit_runs_what_the_script_installs_and_never_gives_up() -> None:
     assert unit()["Unit"]["StartLimitIntervalSec"] == "0"
 
 
+def test_the_unit_may_run_jobs_as_other_users_and_nothing_more_and_starts_behind_the_firewall() -> None:
+    service = unit()["Service"]
+    needed = sorted(job_user.NEEDED)
+    assert sorted(service["AmbientCapabilities"].split()) == needed
+    assert sorted(service["CapabilityBoundingSet"].split()) == needed
+    assert service["NoNewPrivileges"] == "yes"
+    assert service["ExecStartPre"] == "+/opt/bastion/close-metadata"
+    script = SCRIPT.read_text("utf-8")
+    assert '"$prefix/opt/bastion/close-metadata" --mode=0755' in script
+    first, last = POOL[0].rpartition("-")[2], POOL[-1].rpartition("-")[2]
+    assert (
+        f'u bastion-job-%02d - "A job of the bastion" / /usr/sbin/nologin\\n\' {{{int(first)}..{int(last)}}} |'
+        in script
+    )
+
+
 def test_jobs_on_the_vm_survive_the_end_of_the_daemon_and_of_each_other() -> None:
     service = unit()["Service"]
     assert service["KillMode"] == "process"
@@ -297,7 +428,8 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
         pytest.skip("systemd is not installed here")
     # It insists that the program exists.
     copy = tmp_path / "bastion.service"
-    copy.write_text(UNIT.read_text("utf-8").replace("/opt/bastion/current/bin/bastion", "/bin/true"), "utf-8")
+    text = UNIT.read_text("utf-8").replace("/opt/bastion/current/bin/bastion", "/bin/true")
+    copy.write_text(text.replace("/opt/bastion/close-metadata", "/bin/true"), "utf-8")
     checked = subprocess.run(
         ["systemd-analyze", "verify", "--man=no", str(copy)], capture_output=True, text=True, check=False
     )

@@ -61,6 +61,17 @@ def test_every_wheel_is_whole_and_lists_its_files(packed: PackedAgent) -> None:
                 assert sorted(listed) == sorted(files.namelist())
 
 
+def test_of_botocores_services_it_has_s3_and_those_that_give_credentials(packed: PackedAgent) -> None:
+    (wheel,) = [wheel for wheel in packed.manifest.wheels if wheel.name == "botocore"]
+    with tarfile.open(fileobj=io.BytesIO(packed.archive)) as tar:
+        member = tar.extractfile(f"wheels/{wheel.file}")
+        assert member is not None
+        names = zipfile.ZipFile(io.BytesIO(member.read())).namelist()
+    data = [name.split("/") for name in names if name.startswith("botocore/data/")]
+    assert {path[2] for path in data if len(path) > 3} == {"s3", "signin", "sso", "sso-oidc", "sts"}
+    assert {"endpoints.json", "partitions.json", "_retry.json"} <= {path[2] for path in data if len(path) == 3}
+
+
 def test_nothing_tells_of_this_machine(packed: PackedAgent) -> None:
     with tarfile.open(fileobj=io.BytesIO(packed.archive)) as tar:
         assert {(m.mtime, m.uid, m.gid, m.uname, m.gname, m.mode) for m in tar} == {(0, 0, 0, "", "", 0o644)}

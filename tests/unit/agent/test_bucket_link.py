@@ -177,3 +177,40 @@ def test_an_order_to_stop_counts_whatever_its_try():
     bench.order(OrderAction.STOP, number=1)
     bench.live(20.0)
     assert bench.link.order.action is OrderAction.STOP
+
+
+def test_an_order_was_written_when_the_bucket_says_but_not_before_the_last_look():
+    bench = Bench()
+    bench.memory = MemoryStore(now=bench.clock.now)
+    bench.store = FaultyStore(bench.memory)
+    bench.order()
+    written = bench.clock.monotonic()
+    bench.clock.advance(100.0)
+    bench.link = bench.make_link()
+    bench.link.step()  # the first look of this agent: only the bucket knows
+    assert bench.link.order_written_at == pytest.approx(written)
+    bench.live(30.0)
+    before = bench.clock.monotonic()
+    bench.memory.put(keys.order(RUN), b"{", generation=bench.memory.head(keys.order(RUN)).generation)
+    bench.live(30.0)  # unreadable: not an order
+    bench.order(OrderAction.RESTART, number=2)
+    written = bench.clock.monotonic()
+    bench.live(7.0)
+    assert bench.link.order_written_at == pytest.approx(written)
+    assert written > before
+
+
+@pytest.mark.parametrize("step", [-3600.0, 3600.0])
+def test_a_bucket_whose_clock_jumps_moves_an_order_by_at_most_one_look(step: float):
+    bench = Bench()
+    wrong = [0.0]
+    bench.memory = MemoryStore(now=lambda: bench.clock.now() + wrong[0])
+    bench.store = FaultyStore(bench.memory)
+    bench.link = bench.make_link()
+    bench.link.step()
+    bench.live(10.0)
+    wrong[0] = step
+    bench.order()
+    written = bench.clock.monotonic()
+    bench.live(7.0)
+    assert abs(bench.link.order_written_at - written) <= 6.0

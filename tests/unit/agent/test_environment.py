@@ -1,8 +1,9 @@
 """The environment of the user's command."""
 
+import json
 import os
 
-from bastion.agent import pod
+from bastion.agent import pod, rendezvous
 from bastion.agent.environment import POD_VARIABLES, SLICE_HOOK, CommandEnvironment, HostFacts, command_environment
 from bastion.agent.identity import HostIdentity
 from bastion.core.bucket.protocol import AgentArguments, Order, OrderAction
@@ -22,8 +23,10 @@ def build(
     cpus: int = 2,
     slices_address: str = "",
     tpu_variables: dict[str, str] | None = None,
+    gpus: int | None = None,
+    hosts_of_job: tuple[str, ...] = (),
 ) -> CommandEnvironment:
-    hosts = 2 if accelerator else 1
+    hosts = 2 if accelerator and not gpus else 1
     arguments = AgentArguments(
         root="/buckets/team-bastion",
         bastion="team-bastion",
@@ -35,6 +38,7 @@ def build(
         hosts_per_slice=hosts,
         num_slices=num_slices,
         slice_index=slice_index,
+        gpus_per_host=gpus,
     )
     identity = HostIdentity(
         arguments=arguments,
@@ -48,10 +52,14 @@ def build(
         marker="marker",
         preempt_file="/state/preempt",
         checkpoint_file="/state/checkpoint",
+        step_file="/state/step",
+        results_file="/state/results",
         coordinator="10.0.0.1:20123" if accelerator else "",
         emulated=emulated,
         cpus=cpus,
         interpreter="/opt/bastion/bin/python",
+        hosts=hosts_of_job,
+        hostfile="/state/hostfile",
     )
     return command_environment(base if base is not None else {"PATH": "/usr/bin", "HOME": "/h"}, order, identity, facts)
 
@@ -73,6 +81,8 @@ def test_a_job_without_a_slice_learns_who_it_is_and_no_tpu_names():
         "BASTION_NUM_HOSTS": "1",
         "BASTION_PREEMPT_FILE": "/state/preempt",
         "BASTION_CHECKPOINT_FILE": "/state/checkpoint",
+        "BASTION_STEP_FILE": "/state/step",
+        "BASTION_RESULTS_FILE": "/state/results",
         "BASTION_COMMAND": "marker",
         "BASTION_OUTPUT_URL": "/buckets/team-bastion/outputs/train/abcdefghij/shared",
     }
@@ -196,3 +206,70 @@ def test_the_variables_of_a_pods_agent_do_not_reach_the_command():
     names |= {pod.TERMINATION_LOG, "BASTION_STATE_DIR"}
     built = build(base={"PATH": "/usr/bin", **dict.fromkeys(names, "x")})
     assert names & set(built.variables) == set()
+
+
+def test_hosts_with_gpus_are_nodes_of_torchrun_jax_and_tensorflow_and_no_tpu():
+    found = build(accelerator="h100-8", num_slices=2, slice_index=1, gpus=8, hosts_of_job=("10.0.0.1", "fd00::2"))
+    variables = found.variables
+    assert {name: value for name, value in variables.items() if name.startswith("PET_")} == {
+        "PET_NNODES": "2",
+        "PET_NPROC_PER_NODE": "8",
+        "PET_NODE_RANK": "1",
+        "PET_MASTER_ADDR": "10.0.0.1",
+        "PET_MASTER_PORT": "29500",
+    }
+    assert (variables["MASTER_ADDR"], variables["MASTER_PORT"], variables["NODE_RANK"]) == ("10.0.0.1", "29500", "1")
+    assert variables["JAX_COORDINATOR_ADDRESS"] == "10.0.0.1:20123"
+    assert (variables["JAX_NUM_PROCESSES"], variables["JAX_PROCESS_ID"]) == ("2", "1")
+    assert json.loads(variables["TF_CONFIG"]) == {
+        "cluster": {"worker": ["10.0.0.1:2222", "[fd00::2]:2222"]},
+        "task": {"type": "worker", "index": 1},
+    }
+    assert variables["BASTION_HOSTFILE"] == "/state/hostfile"
+    assert variables["PYTHONPATH"] == str(rendezvous.JAX_HOOK)
+    # Which process is which is the launcher's; TPU names would make JAX look for a TPU.
+    others = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "CUDA_VISIBLE_DEVICES", "TPU_WORKER_ID", "MEGASCALE_NUM_SLICES")
+    assert [name for name in others if name in variables] == []
+
+
+def test_one_host_with_gpus_is_a_whole_job():
+    variables = build(accelerator="l4-4", gpus=4).variables
+    assert (variables["PET_NNODES"], variables["JAX_NUM_PROCESSES"], variables["JAX_PROCESS_ID"]) == ("1", "1", "0")
+    assert "TF_CONFIG" not in variables
+    assert "RANK" not in variables
+
+
+def test_where_a_host_has_one_gpu_a_process_needs_no_launcher():
+    variables = build(accelerator="a100-1", num_slices=3, slice_index=2, gpus=1).variables
+    ranks = [variables[name] for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")]
+    assert ranks == ["2", "3", "0", "1"]
+
+
+def test_ranks_that_a_job_sets_are_remarked_where_hosts_have_several_gpus():
+    given = {"RANK": "0", "WORLD_SIZE": "2", "LR": "0.1"}
+    several = build(accelerator="h100-8", num_slices=2, gpus=8, env=given)
+    assert (several.variables["RANK"], several.overridden) == ("0", ())
+    [note] = several.notes
+    assert note.startswith("the job sets RANK, WORLD_SIZE, which every process of every host gets; launchers such as")
+    assert build(accelerator="h100-8", num_slices=2, gpus=8, env={"LR": "0.1"}).notes == ()
+    # One value is right there, or ours wins.
+    assert build(accelerator="a100-1", gpus=1, env=given).notes == ()
+    two = build(accelerator="a100-1", num_slices=2, slice_index=1, gpus=1, env=given)
+    assert (two.notes, two.overridden) == ((), ("RANK",))
+
+
+def test_emulated_hosts_with_gpus_have_as_many_cpu_devices_and_ports_of_their_own():
+    variables = build(accelerator="a100-2", num_slices=2, gpus=2, emulated=True).variables
+    assert (variables["JAX_PLATFORMS"], variables["PET_MASTER_PORT"]) == ("cpu", "20124")
+    assert "BASTION_COORDINATOR_ADDRESS" not in variables
+    assert "JAX_FORCE_TPU_INIT" not in variables
+    assert str(SLICE_HOOK) not in variables["PYTHONPATH"]
+
+
+def test_the_hostfile_has_a_line_for_each_host():
+    arguments = AgentArguments(
+        root="/r", bastion="b", job="j", run=RUN, token="t", accelerator_type="h100-8", gpus_per_host=8
+    )
+    identity = HostIdentity(arguments=arguments, worker=0, own_address="10.0.0.9")
+    assert rendezvous.hostfile_text(identity, ["10.0.0.1", "10.0.0.2"]) == "10.0.0.1 slots=8\n10.0.0.2 slots=8\n"
+    assert rendezvous.hostfile_text(identity, []) == "10.0.0.9 slots=8\n"

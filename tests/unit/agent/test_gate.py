@@ -5,7 +5,7 @@ import pytest
 from bastion.agent.gate import Gate, GateVerdict
 from bastion.agent.identity import HostIdentity
 from bastion.core.bucket import keys, protocol
-from bastion.core.bucket.protocol import AgentArguments, Claim
+from bastion.core.bucket.protocol import AgentArguments, Claim, HostPhase, Report
 from bastion.core.errors import StoreUnavailable
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import Fault, FaultyStore
@@ -151,3 +151,31 @@ def test_a_later_try_passes_without_a_listing(store: MemoryStore):
 def test_of_many_missing_hosts_the_message_names_some(store: MemoryStore):
     message = gathering(store, hosts=64).look().message
     assert message == "waiting for the reports of hosts 1, 2, 3, 4, 5, 6, 7, 8 and 55 more"
+
+
+def with_gpus(store, host: int) -> Gate:
+    arguments = AgentArguments(
+        root="/b/t-bastion", bastion="t-bastion", job="j", run=RUN, token="ours", num_slices=3, slice_index=host,
+        accelerator_type="h100-8", gpus_per_host=8, gather_hosts=True,
+    )  # fmt: skip
+    identity = HostIdentity(arguments=arguments, worker=0, own_address=f"10.0.0.{host}")
+    return Gate(store, identity, boot_id="boot-1", coordinator=lambda: "10.0.0.0:8482", reported_by_other_boot=False)
+
+
+def report(host: int, address: str | None) -> bytes:
+    return Report(run=RUN, host=host, token="ours", phase=HostPhase.WAITING, address=address).to_bytes()
+
+
+def test_the_claim_of_hosts_with_gpus_has_the_addresses_of_their_reports(store: MemoryStore):
+    store.put(keys.report(RUN, 1), report(1, "10.0.0.1"), generation=0)
+    store.put(keys.report(RUN, 2), report(2, "10.0.0.2"), generation=0)
+    assert with_gpus(store, 0).look().hosts == ("10.0.0.0", "10.0.0.1", "10.0.0.2")
+    assert with_gpus(store, 2).look().hosts == ("10.0.0.0", "10.0.0.1", "10.0.0.2")
+
+
+@pytest.mark.parametrize("content", [b"junk", report(2, None)])
+def test_without_the_address_of_each_host_the_claim_has_none(store: MemoryStore, content: bytes):
+    store.put(keys.report(RUN, 1), report(1, "10.0.0.1"), generation=0)
+    store.put(keys.report(RUN, 2), content, generation=0)
+    passage = with_gpus(store, 0).look()
+    assert (passage.verdict, passage.hosts) == (GateVerdict.OPEN, ())

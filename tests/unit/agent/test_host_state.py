@@ -57,6 +57,7 @@ def test_the_outcome_survives_the_agent_and_half_of_one_does_not_count(tmp_path:
 def test_the_preempt_file_holds_the_reason(tmp_path: Path):
     host = state(tmp_path)
     assert host.open()
+    host.make_job_dir(None)
     host.ask_to_stop("preempted: for vision")
     assert host.preempt_file.read_text() == "preempted: for vision\n"
 
@@ -64,6 +65,7 @@ def test_the_preempt_file_holds_the_reason(tmp_path: Path):
 def test_each_try_is_marked_once_and_finds_no_files_of_the_one_before(tmp_path: Path):
     host = state(tmp_path)
     assert host.open()
+    host.make_job_dir(None)
     assert host.started == 0
     host.mark_started("boot", 1)
     host.ask_to_stop("again")

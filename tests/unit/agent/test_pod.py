@@ -34,6 +34,7 @@ def arguments(**changes: Any) -> AgentArguments:
 def environ(made: AgentArguments | None = None, **more: str) -> dict[str, str]:
     return {
         "BASTION_AGENT": (made or arguments()).to_bytes().decode(),
+        "BASTION_POD_NAME": f"b-{RUN}-slice-1-1-abcde",
         "BASTION_POD_UID": "5f0c9a1e-0000-4000-8000-000000000001",
         "BASTION_POD_IP": "10.8.0.12",
         "BASTION_SLICE_INDEX": "1",
@@ -68,7 +69,12 @@ def test_what_the_platform_says_comes_first():
 
 def test_the_only_host_of_a_slice_is_its_own_peer_by_address():
     identity = read_identity(
-        environ(arguments(num_slices=1, hosts_per_slice=1), BASTION_SLICE_INDEX="0", BASTION_WORKER="0")
+        environ(
+            arguments(num_slices=1, hosts_per_slice=1),
+            BASTION_SLICE_INDEX="0",
+            BASTION_WORKER="0",
+            BASTION_POD_NAME=f"b-{RUN}-slice-0-0-abcde",
+        )
     )
     assert identity.peers == ("10.8.0.12",)
 
@@ -81,7 +87,15 @@ def test_a_job_without_tpus_needs_no_peers():
 
 @pytest.mark.parametrize(
     "name",
-    ["BASTION_AGENT", "BASTION_POD_UID", "BASTION_POD_IP", "BASTION_SLICE_INDEX", "BASTION_WORKER", "BASTION_PEERS"],
+    [
+        "BASTION_AGENT",
+        "BASTION_POD_IP",
+        "BASTION_POD_NAME",
+        "BASTION_POD_UID",
+        "BASTION_SLICE_INDEX",
+        "BASTION_WORKER",
+        "BASTION_PEERS",
+    ],
 )
 @pytest.mark.parametrize("value", [None, "", " "])
 def test_a_missing_variable_is_named(name: str, value: str | None):
@@ -99,6 +113,9 @@ def test_a_missing_variable_is_named(name: str, value: str | None):
         ("BASTION_AGENT", "{", "BASTION_AGENT: not a agentarguments"),
         ("BASTION_AGENT", '{"root": "x"}', "BASTION_AGENT: "),
         ("BASTION_POD_IP", "b-x-0", "BASTION_POD_IP is 'b-x-0', not an IP address"),
+        ("BASTION_POD_NAME", "debug-copy", f"the pod debug-copy is a copy of a pod of run {RUN} and not a host of it"),
+        ("BASTION_POD_NAME", "copied-slice-1-1-abcde", "is a copy of a pod"),
+        ("BASTION_POD_NAME", f"b-{RUN}-slice-1-0-abcde", "is a copy of a pod"),
         ("BASTION_SLICE_INDEX", "first", "BASTION_SLICE_INDEX is 'first', not a number"),
         ("BASTION_SLICE_INDEX", "-1", "BASTION_SLICE_INDEX is '-1', not a number"),
         ("BASTION_SLICE_INDEX", "2", "this is slice 2, but the job has 2"),

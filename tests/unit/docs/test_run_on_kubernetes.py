@@ -25,7 +25,8 @@ GCLOUD = {
     "container clusters get-credentials": IN_PROJECT,
     "container node-pools create": IN_PROJECT
     | POOL
-    | {"--cluster", "--node-locations", "--tpu-topology", "--workload-metadata", "--spot", "--node-taints"},
+    | {"--cluster", "--node-locations", "--tpu-topology", "--workload-metadata", "--spot", "--node-taints"}
+    | {"--accelerator"},
     "iam workload-identity-pools create": IN_PROJECT,
     "iam workload-identity-pools providers create-oidc": IN_PROJECT
     | {"--workload-identity-pool", "--issuer-uri", "--attribute-mapping"},

@@ -24,6 +24,58 @@ def waits(plan: Plan, name: str) -> tuple[ReasonCode, str, str]:
     return reason.code, reason.message, reason.unblock
 
 
+# what jobs may ask for
+
+
+@pytest.mark.parametrize(
+    ("rules", "refused", "allowed", "message"),
+    [
+        (
+            ProjectRules(instance_types=("tpu-v5p-*",)),
+            {"instance_type": "tpu-v4-8"},
+            {"instance_type": "tpu-v5p-8"},
+            "instance types tpu-v5p-*, not tpu-v4-8",
+        ),
+        (ProjectRules(highest_priority=2), {"priority": 1}, {"priority": 2}, "priority 2 at most, not 1"),
+        (ProjectRules(), {"root": True}, {}, "allow_root = false"),
+        (ProjectRules(allow_bastion_jobs=False), {"instance_type": ""}, {}, "allow_bastion_jobs = false"),
+    ],
+)
+def test_a_job_that_asks_for_more_than_its_project_may_have_waits_and_blocks_nobody(
+    rules: ProjectRules, refused: dict[str, object], allowed: dict[str, object], message: str
+) -> None:
+    typical = {"instance_type": "tpu-v4-8"}
+    jobs = (
+        pending("more", "a", 8, **{**typical, "queued_at": NOW - 100 * HOUR, **refused}),
+        pending("fits", "a", 8, **{**typical, **allowed}),
+    )
+    plan = pass_over(policy(8, a=rules), *jobs)
+    assert started(plan) == {"fits"}
+    assert plan.impossible == {"more"}
+    code, text, unblock = waits(plan, "more")
+    assert code is ReasonCode.NOT_ALLOWED
+    assert message in text
+    assert (
+        unblock.startswith("an admin ") and "for project a in the quota file, or the job is submitted with" in unblock
+    )
+    assert started(pass_over(policy(16, b=rules), *jobs)) >= ({"fits"} if "root" in refused else {"more", "fits"})
+
+
+def test_a_running_job_goes_on_when_its_project_may_no_longer_have_it() -> None:
+    rules = ProjectRules(instance_types=(), highest_priority=5, allow_bastion_jobs=False)
+    plan = pass_over(policy(8, a=rules), running("r", "a", 8, instance_type="tpu-v4-8", priority=1))
+    assert decision(plan, "r").verdict is Verdict.KEEP
+
+
+def test_what_is_not_allowed_is_told_beside_an_unknown_type() -> None:
+    plan = pass_over(
+        policy(a=ProjectRules(highest_priority=3, hold=True)), pending("x", "a", 8, demand={"v9": 1}, priority=1)
+    )
+    reason = decision(plan, "x").reason
+    assert reason is not None
+    assert (reason.code, reason.also) == (ReasonCode.UNKNOWN_TYPE, (ReasonCode.NOT_ALLOWED, ReasonCode.HELD))
+
+
 # hold
 
 

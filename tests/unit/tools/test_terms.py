@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
 from types import ModuleType
 
 import pytest
 
-TOOL = Path(__file__).resolve().parents[3] / "tools" / "terms.py"
+from tests.support.tools import load
 
 
 @pytest.fixture(scope="module")
 def terms() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("terms", TOOL)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["terms"] = module
-    spec.loader.exec_module(module)
-    return module
+    return load("terms")
 
 
 LIST = "wish, wishes | user request | names text docs | wish list\ncrew | thread pool | ~names |\n"

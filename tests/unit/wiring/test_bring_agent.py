@@ -108,7 +108,10 @@ def test_a_pod_without_arguments_ends_with_64_and_says_so(tmp_path: Path, enviro
 
 @pytest.mark.parametrize(
     ("changes", "said"),
-    [({"agent": ""}, "names no agent"), ({"root": "s3://bucket/team-bastion"}, "is not a folder or a gs:// URL")],
+    [
+        ({"agent": ""}, "names no agent"),
+        ({"root": "az://bucket/team-bastion"}, "is not a folder, a gs:// URL or an s3:// URL"),
+    ],
 )
 def test_arguments_that_lead_nowhere_end_with_64(tmp_path: Path, changes: dict[str, str], said: str) -> None:
     pod = Pod(tmp_path, **changes)

@@ -11,8 +11,8 @@ from bastion.agent.host_state import HostState
 from bastion.core.disk_limit import NOTICE_NAME, DiskNotice
 from bastion.core.errors import InvalidDocument
 from bastion.folder_format.reserve import Reserve
-from bastion.wiring.local import LocalHome
 from bastion.wiring.local_disk import DiskSpace, DiskWatch
+from bastion.wiring.local_home import LocalHome
 from bastion.wiring.roots import parse_root
 
 MIB = 1024 * 1024

@@ -13,7 +13,7 @@ from bastion.client.quota.upload import QuotaClient
 from bastion.core.bucket import keys
 from bastion.daemon.daemon import Daemon
 from bastion.wiring.daemon import build_daemon
-from bastion.wiring.local import LocalHome
+from bastion.wiring.local_home import LocalHome
 from bastion.wiring.roots import open_root, parse_root
 from quota import load
 from tests.support.job_specs import new_spec

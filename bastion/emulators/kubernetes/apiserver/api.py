@@ -11,7 +11,7 @@ from typing import Any
 
 from bastion.emulators.kubernetes.apiserver import decoding, deletion, discovery, reading, routes, tables, writing
 from bastion.emulators.kubernetes.apiserver.faults import ApiFaults, Fault
-from bastion.emulators.kubernetes.apiserver.resources import Resource
+from bastion.emulators.kubernetes.apiserver.resources import KUEUE_GROUP, Resource, served
 from bastion.emulators.kubernetes.apiserver.routes import Query, Route
 from bastion.emulators.kubernetes.apiserver.statuses import (
     ApiFailure,
@@ -46,6 +46,7 @@ class Api:
         self, store: Store, *, token: str, faults: ApiFaults, ended: Callable[[], bool], bookmark_seconds: float
     ) -> None:
         self._store = store
+        self._served = served(kueue=store.has_kueue)
         self._token = token.encode()
         self._faults = faults
         self._ended = ended
@@ -66,15 +67,18 @@ class Api:
     def _answer(self, request: Request) -> Response:
         self._authenticate(request)
         path, query = request.path, Query.parse(request.query)
-        if request.method in ("GET", "HEAD") and (found := discovery.answer(path)):
+        if request.method in ("GET", "HEAD") and (found := discovery.answer(path, self._served)):
             if isinstance(found, bytes):
                 return _text(200, found)
             return _json(200, found)
-        route = routes.parse(path)
+        route = routes.parse(path) if self._knows(path) else None
         if route is None:
             return _text(404, b"404 page not found\n")
         _check_accept(request.headers.get("accept"))
         return self._route(request, route, query)
+
+    def _knows(self, path: str) -> bool:
+        return self._store.has_kueue or KUEUE_GROUP not in path.split("/")[:3]
 
     def _authenticate(self, request: Request) -> None:
         scheme, _, token = request.headers.get("authorization").partition(" ")

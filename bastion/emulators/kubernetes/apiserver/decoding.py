@@ -16,6 +16,7 @@ from bastion.emulators.kubernetes.apiserver import schemas
 from bastion.emulators.kubernetes.apiserver.resources import Resource
 from bastion.emulators.kubernetes.apiserver.routes import Query
 from bastion.emulators.kubernetes.apiserver.statuses import (
+    UNCHECKED,
     Problem,
     bad_request,
     invalid,
@@ -128,20 +129,13 @@ def check_fields(
     if text:
         kind = resource.kind
         raise bad_request(f'{kind} in version "{resource.version}" cannot be handled as a {kind}: {text}')
-    if findings.wrong or findings.problems:
+    if findings.wrong or findings.problems or findings.mismatches:
         wrong = [_within_status(problem) if status else problem for problem in findings.wrong]
-        raise invalid(resource.kind, resource.group, name, [*wrong, *findings.problems, _UNCHECKED])
+        blocking = [*wrong, *findings.problems]
+        unchecked = [UNCHECKED] if blocking and resource.has_rules else []
+        raise invalid(resource.kind, resource.group, name, [*blocking, *findings.mismatches, *unchecked])
     clean.setdefault("metadata", {})
     return clean, unknown if validation == "Warn" else []
-
-
-# apiextensions-apiserver: rules in CEL are skipped for an object that its schema refuses.
-_UNCHECKED = invalid_value(
-    "",
-    None,
-    "some validation rules were not checked because the object was invalid; correct the existing errors to complete"
-    " validation",
-)
 
 
 def _within_status(problem: Problem) -> Problem:

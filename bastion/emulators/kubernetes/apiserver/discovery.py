@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from bastion.emulators.kubernetes.apiserver import openapi
-from bastion.emulators.kubernetes.apiserver.resources import ALL, Resource, group_versions
+from bastion.emulators.kubernetes.apiserver.resources import Resource, group_versions
 
 Object = dict[str, Any]
 
@@ -16,25 +16,25 @@ VERSION = ("1", "36", "v1.36.4")
 _HEALTH = ("/healthz", "/livez", "/readyz")
 
 
-def answer(path: str) -> Object | bytes | None:
-    """The document of a path; None if it is no discovery path."""
+def answer(path: str, served: tuple[Resource, ...]) -> Object | bytes | None:
+    """The document of a path on a server with these kinds; None if it is no discovery path."""
     parts = path.strip("/").split("/")
+    groups = group_versions(served)
     match parts:
         case ["version"]:
             return version()
         case ["api"]:
             return {"kind": "APIVersions", "versions": ["v1"]}
         case ["apis"]:
-            groups = [_group(group) for group, _ in group_versions() if group]
-            return {"kind": "APIGroupList", "groups": groups}
-        case ["apis", group] if any(group == found for found, _ in group_versions() if found):
-            return {"kind": "APIGroup", "apiVersion": "v1", **_group(group)}
+            return {"kind": "APIGroupList", "groups": [_group(group, found) for group, found in groups if group]}
+        case ["apis", group] if group in (versions := dict(groups)) and group:
+            return {"kind": "APIGroup", "apiVersion": "v1", **_group(group, versions[group])}
         case ["api", "v1"]:
-            return _resource_list("", "v1")
-        case ["apis", group, found] if (group, found) in group_versions():
-            return _resource_list(group, found)
+            return _resource_list("", "v1", served)
+        case ["apis", group, found] if (group, found) in groups:
+            return _resource_list(group, found, served)
         case ["openapi", *_]:
-            return openapi.answer(path.rstrip("/"))
+            return openapi.answer(path.rstrip("/"), served)
         case [_] if path in _HEALTH:
             return b"ok"
         case _:
@@ -56,20 +56,18 @@ def version() -> Object:
     }
 
 
-def _group(group: str) -> Object:
-    versions = [
-        {"groupVersion": f"{group}/{found}", "version": found} for name, found in group_versions() if name == group
-    ]
-    return {"name": group, "versions": versions, "preferredVersion": versions[0]}
+def _group(group: str, found: str) -> Object:
+    version = {"groupVersion": f"{group}/{found}", "version": found}
+    return {"name": group, "versions": [version], "preferredVersion": version}
 
 
-def _resource_list(group: str, found: str) -> Object:
-    served = []
-    for resource in ALL:
+def _resource_list(group: str, found: str, served: tuple[Resource, ...]) -> Object:
+    listed = []
+    for resource in served:
         if (resource.group, resource.version) == (group, found):
-            served.append(_entry(resource))
+            listed.append(_entry(resource))
             if resource.status:
-                served.append(
+                listed.append(
                     {
                         "name": f"{resource.plural}/status",
                         "singularName": "",
@@ -79,7 +77,7 @@ def _resource_list(group: str, found: str) -> Object:
                     }
                 )
     text = f"{group}/{found}" if group else found
-    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": text, "resources": served}
+    return {"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": text, "resources": listed}
 
 
 def _entry(resource: Resource) -> Object:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from bastion.emulators.kubernetes.apiserver.resources import ALL, Resource, group_versions
+from bastion.emulators.kubernetes.apiserver.resources import Resource, group_versions
 
 Object = dict[str, Any]
 
@@ -16,15 +16,15 @@ _PREFIX = "/openapi/v3"
 _PARAMETERS = ("dryRun", "fieldManager", "fieldValidation")
 
 
-def answer(path: str) -> Object | None:
-    """The document of a path; None if there is none."""
-    places = {_place(group, version): (group, version) for group, version in group_versions()}
+def answer(path: str, resources: tuple[Resource, ...]) -> Object | None:
+    """The document of a path on a server with these kinds; None if there is none."""
+    places = {_place(group, version): (group, version) for group, version in group_versions(resources)}
     if path == _PREFIX:
         return {"paths": {place: {"serverRelativeURL": f"{_PREFIX}/{place}"} for place in places}}
     found = places.get(path.removeprefix(f"{_PREFIX}/"))
     if found is None:
         return None
-    served = [resource for resource in ALL if (resource.group, resource.version) == found]
+    served = [resource for resource in resources if (resource.group, resource.version) == found]
     return {
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": found[1]},

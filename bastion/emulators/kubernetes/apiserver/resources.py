@@ -6,9 +6,10 @@ jobset config/components/crd.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 JOBSET_GROUP = "jobset.x-k8s.io"
+KUEUE_GROUP = "kueue.x-k8s.io"
 
 _VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 
@@ -25,6 +26,7 @@ class Resource:
             (`ReturnDeletedObject` of the kind's storage).
         orphans: Whether a deletion without a policy leaves the dependents (`DefaultGarbageCollectionPolicy`).
         generation: Whether objects count the changes of their spec.
+        has_rules: Whether the definition of a custom kind has rules in CEL.
     """
 
     group: str = ""
@@ -38,6 +40,7 @@ class Resource:
     returns_deleted: bool = False
     orphans: bool = False
     generation: bool = False
+    has_rules: bool = True
     short_names: tuple[str, ...] = ()
     categories: tuple[str, ...] = ()
     verbs: tuple[str, ...] = _VERBS
@@ -135,6 +138,41 @@ JOB_SETS = Resource(
     generation=True,
 )
 
+
+def _of_kueue(
+    plural: str, kind: str, *short_names: str, singular: str, namespaced: bool = False, status: bool = True
+) -> Resource:
+    return Resource(
+        group=KUEUE_GROUP,
+        version="v1beta2",
+        plural=plural,
+        kind=kind,
+        singular=singular,
+        namespaced=namespaced,
+        custom=True,
+        verbs=JOB_SETS.verbs,
+        status=status,
+        generation=True,
+        short_names=short_names,
+    )
+
+
+ADMISSION_CHECKS = _of_kueue("admissionchecks", "AdmissionCheck", "ac", singular="admissioncheck")
+CLUSTER_QUEUES = _of_kueue("clusterqueues", "ClusterQueue", "cq", singular="clusterqueue")
+COHORTS = _of_kueue("cohorts", "Cohort", "co", singular="cohort")
+LOCAL_QUEUES = _of_kueue("localqueues", "LocalQueue", "queue", "queues", "lq", singular="localqueue", namespaced=True)
+FLAVORS = _of_kueue(
+    "resourceflavors", "ResourceFlavor", "flavor", "flavors", "rf", singular="resourceflavor", status=False
+)
+WORKLOAD_PRIORITIES = replace(
+    _of_kueue("workloadpriorityclasses", "WorkloadPriorityClass", "wpc", singular="workloadpriorityclass"),
+    status=False,
+    has_rules=False,
+)
+WORKLOADS = _of_kueue(
+    "workloads", "Workload", "kwl", "kueueworkload", "kueueworkloads", singular="workload", namespaced=True
+)
+
 ALL = (
     CONFIG_MAPS,
     EVENTS,
@@ -149,6 +187,13 @@ ALL = (
     JOBS,
     LEASES,
     JOB_SETS,
+    ADMISSION_CHECKS,
+    CLUSTER_QUEUES,
+    COHORTS,
+    LOCAL_QUEUES,
+    FLAVORS,
+    WORKLOAD_PRIORITIES,
+    WORKLOADS,
 )
 
 _BY_PATH = {(resource.group, resource.version, resource.plural): resource for resource in ALL}
@@ -166,7 +211,6 @@ _REFUSED_GROUPS = (
     "discovery.k8s.io",
     "events.k8s.io",
     "flowcontrol.apiserver.k8s.io",
-    "kueue.x-k8s.io",
     "networking.k8s.io",
     "node.k8s.io",
     "policy",
@@ -184,10 +228,19 @@ _REFUSED_CORE = (
     "podtemplates",
     "replicationcontrollers",
 )
-_REFUSED_IN_GROUP = {"batch": ("cronjobs",), "": _REFUSED_CORE}
+_REFUSED_IN_GROUP = {
+    "batch": ("cronjobs",),
+    "": _REFUSED_CORE,
+    KUEUE_GROUP: ("multikueueclusters", "multikueueconfigs", "provisioningrequestconfigs", "topologies"),
+}
 
 # Paths below other groups are unknown to the server.
 BUILT_IN_GROUPS = ("", "batch", "coordination.k8s.io", *_REFUSED_GROUPS)
+
+
+def served(*, kueue: bool) -> tuple[Resource, ...]:
+    """The kinds of a cluster with or without Kueue."""
+    return tuple(resource for resource in ALL if kueue or resource.group != KUEUE_GROUP)
 
 
 def find(group: str, version: str, plural: str) -> Resource | None:
@@ -199,6 +252,6 @@ def is_refused(group: str, plural: str) -> bool:
     return group in _REFUSED_GROUPS or plural in _REFUSED_IN_GROUP.get(group, ())
 
 
-def group_versions() -> list[tuple[str, str]]:
-    """Served groups with their version, the core group first."""
-    return sorted({(resource.group, resource.version) for resource in ALL})
+def group_versions(resources: tuple[Resource, ...]) -> list[tuple[str, str]]:
+    """The groups of these kinds with their version, the core group first."""
+    return sorted({(resource.group, resource.version) for resource in resources})

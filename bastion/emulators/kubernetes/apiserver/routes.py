@@ -93,10 +93,10 @@ def _route(group: str, version: str, rest: list[str]) -> Route | None:
     plural, name, subresource = [*rest, "", "", ""][:3]
     resource = resources.find(group, version, plural)
     if resource is None:
-        if group not in resources.BUILT_IN_GROUPS:
-            return None
         if resources.is_refused(group, plural):
             raise not_emulated(f"{plural}.{group}" if group else plural)
+        if group not in resources.BUILT_IN_GROUPS:
+            return None
         raise no_such_path()
     if len(rest) > 3 and subresource not in _REFUSED_SUBRESOURCES:
         raise no_such_path()

@@ -1,4 +1,4 @@
-"""Fields and types of the served kinds, from `fields.txt`: what a client misspells or gives the wrong type.
+"""Fields and types of the served kinds, from `fields*.txt`: what a client misspells or gives the wrong type.
 
 Sources: apimachinery pkg/runtime/serializer/json (strict decoding) for built-in kinds, apiextensions-apiserver
 pkg/apiserver/{validation,schema/pruning} for custom ones.
@@ -14,12 +14,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from bastion.emulators.kubernetes.apiserver.statuses import Problem, not_supported, required
+from bastion.emulators.kubernetes.apiserver.statuses import Problem, invalid_value, not_supported, required
 
 _FIELD = re.compile(r"(\w+)([!~]?):([^(]+)(?:\((.*)\))?")
 _TYPE_NAMES = {str: "string", bool: "boolean", int: "integer", float: "number", list: "array", dict: "object"}
 # Without the fraction, which only MicroTime has.
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
+_CUSTOM_QUANTITY = (
+    r"^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))))?$"
+)
 _QUANTITY = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([KMGTPE]i|[numkMGTPE]|[eE][+-]?\d+)?")
 # In templates of custom kinds only some metadata is kept.
 _CUSTOM_TYPES = {"PodTemplateSpec": {"metadata": "TemplateMeta"}}
@@ -36,7 +39,7 @@ class Field:
 @functools.cache
 def types() -> Mapping[str, Mapping[str, Field]]:
     """The fields of all types."""
-    text = Path(__file__).with_name("fields.txt").read_text()
+    text = "".join(Path(__file__).with_name(name).read_text() for name in ("fields.txt", "fields_kueue.txt"))
     lines = [line for line in text.splitlines() if line and not line.startswith("#")]
     joined = "\n".join(lines).replace("\n  ", " ")
     found: dict[str, dict[str, Field]] = {}
@@ -59,11 +62,13 @@ class Findings:
         unknown: Paths of unknown fields, which are dropped.
         wrong: Values of a wrong type.
         problems: Of custom kinds: required fields and enumerations.
+        mismatches: Of custom kinds: texts that are no quantities.
     """
 
     unknown: list[str] = field(default_factory=list)
     wrong: list[Problem] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
+    mismatches: list[Problem] = field(default_factory=list)
 
 
 def checked(kind: str, document: Mapping[str, Any], *, custom: bool) -> tuple[dict[str, Any], Findings]:
@@ -120,6 +125,9 @@ def _value(type_name: str, value: Any, path: str, custom: bool, findings: Findin
         if not isinstance(value, dict):
             return _wrong("object", value, path, findings)
         return _object(type_name, value, path, custom, findings)
+    if custom and type_name == "quantity" and isinstance(value, str) and not _is_scalar(type_name, value):
+        findings.mismatches.append(invalid_value(path, value, f"{path} in body should match '{_CUSTOM_QUANTITY}'"))
+        return value
     return value if _is_scalar(type_name, value) else _wrong(type_name, value, path, findings)
 
 

@@ -41,6 +41,7 @@ class ApiServer:
         port: 0: the last run's if free, else any.
         faults: May be changed while the server runs.
         bookmark_seconds: Interval of bookmarks in watches that allow them.
+        kueue: Serve Kueue's kinds and run its webhooks.
     """
 
     def __init__(
@@ -50,11 +51,13 @@ class ApiServer:
         port: int = 0,
         faults: ApiFaults | None = None,
         bookmark_seconds: float = 60.0,
+        kueue: bool = False,
     ) -> None:
         self.state_dir = state_dir.absolute()
         self.faults = faults or ApiFaults()
         self._port = port
         self._bookmark_seconds = bookmark_seconds
+        self._kueue = kueue
         self._closing = threading.Event()
         self._lock: int | None = None
         self._store: Store | None = None
@@ -90,7 +93,7 @@ class ApiServer:
         if not isinstance(token, str) or not token:
             token = secrets.token_urlsafe(32)
         ca_file, context = certificate.ensure(self.state_dir, now=datetime.datetime.now(datetime.timezone.utc))
-        store = self._store = Store(self.state_dir / _OBJECTS_FILE)
+        store = self._store = Store(self.state_dir / _OBJECTS_FILE, has_kueue=self._kueue)
         first_objects.ensure(store)
         threading.Thread(target=self._sweep, args=(store,), name="kubernetes-sweep", daemon=True).start()
         api = Api(

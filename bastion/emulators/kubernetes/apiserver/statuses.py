@@ -58,7 +58,11 @@ class Problem:
     def cause(self) -> Object:
         text = self._text()
         if self.kind == "Rule":
-            return {"reason": "FieldValueInvalid", "message": f"Invalid value: {self.detail}", "field": self.field}
+            return {
+                "reason": "FieldValueInvalid",
+                "message": f"Invalid value: {self.detail}",
+                "field": self.field or "<nil>",
+            }
         if self.detail:
             text = f"{text}: {self.detail}"
         reason = "InternalError" if self.kind == "Internal" else f"FieldValue{self.kind}"
@@ -108,6 +112,15 @@ def forbidden_field(field: str, detail: str) -> Problem:
 def not_supported(field: str, value: object, supported: Iterable[str]) -> Problem:
     names = ", ".join(json.dumps(name) for name in supported)
     return Problem("NotSupported", field, f"supported values: {names}", value)
+
+
+# apiextensions-apiserver: rules in CEL are skipped for an object that its schema refuses.
+UNCHECKED = Problem(
+    "Invalid",
+    "",
+    "some validation rules were not checked because the object was invalid; correct the existing errors to complete"
+    " validation",
+)
 
 
 def duplicate(field: str, value: object) -> Problem:

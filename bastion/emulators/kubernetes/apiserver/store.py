@@ -86,10 +86,11 @@ def key_of(namespace: str, name: str) -> str:
 class Store:
     """All objects. Every method is safe in any thread; `lock` makes a read and a write one step.
 
-    `changed` is notified after each change; it holds `lock`.
+    `changed` is notified after each change; it holds `lock`. `has_kueue`: of a cluster with Kueue.
     """
 
-    def __init__(self, file: Path) -> None:
+    def __init__(self, file: Path, *, has_kueue: bool = False) -> None:
+        self.has_kueue = has_kueue
         self.lock = threading.RLock()
         self.changed = threading.Condition(self.lock)
         # It holds secrets; sqlite gives its other files the same mode.

@@ -270,4 +270,26 @@ _COLUMNS: Mapping[Resource, tuple[Column, ...]] = {
         Column("Suspended", _text("spec", "suspend")),
         _AGE,
     ),
+    resources.WORKLOADS: (
+        _NAME,
+        Column("Queue", _text("spec", "queueName")),
+        Column("Reserved in", _text("status", "admission", "clusterQueue")),
+        Column("Admitted", lambda document: _condition(document, "Admitted")),
+        Column("Finished", lambda document: _condition(document, "Finished")),
+        _AGE,
+    ),
+    resources.CLUSTER_QUEUES: (
+        _NAME,
+        Column("Cohort", _text("spec", "cohortName")),
+        Column("Strategy", _text("spec", "queueingStrategy"), wide=True),
+        Column("Pending Workloads", _text("status", "pendingWorkloads")),
+        Column("Admitted Workloads", _text("status", "admittedWorkloads"), wide=True),
+    ),
+    resources.LOCAL_QUEUES: (
+        _NAME,
+        Column("ClusterQueue", _text("spec", "clusterQueue")),
+        Column("Pending Workloads", _text("status", "pendingWorkloads")),
+        Column("Admitted Workloads", _text("status", "admittedWorkloads")),
+    ),
+    resources.WORKLOAD_PRIORITIES: (_NAME, Column("Value", _text("value"))),
 }

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Any
 
 from bastion.emulators.kubernetes.apiserver import admission, deletion, metadata, patches
-from bastion.emulators.kubernetes.apiserver.resources import NAMESPACES, SERVICE_ACCOUNTS, Resource
+from bastion.emulators.kubernetes.apiserver.resources import JOB_SETS, NAMESPACES, SERVICE_ACCOUNTS, Resource
 from bastion.emulators.kubernetes.apiserver.routes import Route
-from bastion.emulators.kubernetes.apiserver.rules import rules_of
+from bastion.emulators.kubernetes.apiserver.rules import kueue_jobsets, rules_of
 from bastion.emulators.kubernetes.apiserver.statuses import (
     MODIFIED,
     ApiFailure,
@@ -46,12 +46,17 @@ def create(store: Store, route: Route, document: Object, *, dry_run: bool) -> St
         with store.lock:
             admission.check_namespace(store, resource, route.namespace, name)
             rules.default(candidate)
+            rules.admit(candidate)
+            if _kueue_sees(store, resource):
+                kueue_jobsets.admit(store, candidate)
             admission.complete(resource, candidate)
             rules.prepare_create(candidate)
             _refuse(
                 resource, candidate, metadata.problems(candidate, rules.name_rule) + rules.create_problems(candidate)
             )
             _deny(resource, candidate, rules.denials(candidate))
+            if _kueue_sees(store, resource):
+                _deny_plainly(kueue_jobsets.WEBHOOK, kueue_jobsets.denials(candidate))
             # Admission comes before the storage says that the name is taken.
             admission.admit(store, resource, candidate, charge=False)
             if store.get(resource, route.namespace, name) is not None:
@@ -82,9 +87,24 @@ def _refuse(resource: Resource, document: Object, problems: list[Problem]) -> No
 
 
 def _deny(resource: Resource, document: Object, problems: list[Problem]) -> None:
-    if problems:
+    rules = rules_of(resource)
+    if problems and rules.plain_denials:
+        _deny_plainly(rules.webhook, problems)
+    elif problems:
         name = document["metadata"].get("name", "")
-        raise denied(rules_of(resource).webhook, invalid(resource.kind, resource.group, name, problems))
+        raise denied(rules.webhook, invalid(resource.kind, resource.group, name, problems))
+
+
+def _kueue_sees(store: Store, resource: Resource) -> bool:
+    return store.has_kueue and resource is JOB_SETS
+
+
+def _deny_plainly(webhook: str, problems: list[Problem]) -> None:
+    """controller-runtime pkg/webhook/admission/validator_custom.go, Denied; the text is an aggregate's."""
+    if problems:
+        texts = list(dict.fromkeys(problem.message() for problem in problems))
+        text = texts[0] if len(texts) == 1 else f"[{', '.join(texts)}]"
+        raise denied(webhook, ApiFailure(403, "Forbidden", text))
 
 
 def update(store: Store, route: Route, document: Object, *, dry_run: bool) -> tuple[Stored, bool]:
@@ -148,6 +168,8 @@ def _replace(store: Store, route: Route, stored: Stored, document: Object, *, dr
     _refuse(resource, document, metadata.change_problems(document, old, uid=uid, custom=resource.custom) + problems)
     if route.subresource != "status":
         _deny(resource, document, rules.update_denials(document, old))
+        if _kueue_sees(store, resource):
+            _deny_plainly(kueue_jobsets.WEBHOOK, kueue_jobsets.update_denials(store, document, old))
     if deletion.is_over(document) and not dry_run:
         return deletion.remove(store, stored, document)
     return deletion.save(store, stored, document, dry_run=dry_run)

@@ -14,11 +14,11 @@ from typing import Literal
 
 from bastion.emulators.kubernetes.client import ApiClient, ApiError, Informer, Obj, Unreachable, running
 from bastion.emulators.kubernetes.client.requests import Propagation
-from bastion.emulators.kubernetes.controllers.events import Recorder
-from bastion.emulators.kubernetes.controllers.objects import (
+from bastion.emulators.kubernetes.controllers.api_objects import (
     CONFIG_MAP,
     JOB,
     JOB_SET,
+    KUEUE_KINDS,
     NODE,
     POD,
     SECRET,
@@ -27,6 +27,7 @@ from bastion.emulators.kubernetes.controllers.objects import (
     path_of,
     uid_of,
 )
+from bastion.emulators.kubernetes.controllers.events import Recorder
 
 Clock = Callable[[], datetime.datetime]  # with a time zone
 
@@ -89,10 +90,11 @@ def delete(obj: Obj, *, propagation: Propagation = "Background", grace_seconds: 
 class Cluster:
     """The caches of one API server, and writes to it; shared by the controllers' threads."""
 
-    def __init__(self, client: ApiClient, *, clock: Clock = utc_now) -> None:
+    def __init__(self, client: ApiClient, *, clock: Clock = utc_now, kueue: bool = False) -> None:
         self.client = client
         self.clock = clock
-        kinds = (JOB_SET, JOB, POD, NODE, SERVICE, CONFIG_MAP, SECRET)
+        self.has_kueue = kueue
+        kinds = (JOB_SET, JOB, POD, NODE, SERVICE, CONFIG_MAP, SECRET, *(KUEUE_KINDS if kueue else ()))
         self._informers = {kind.kind: Informer(client, kind.root) for kind in kinds}
         self._recorder = Recorder(client, clock)
 

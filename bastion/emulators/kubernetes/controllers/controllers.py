@@ -8,13 +8,14 @@ from typing import Any
 
 from bastion.emulators.kubernetes.client import ApiClient
 from bastion.emulators.kubernetes.controllers.cluster import Clock, Cluster, utc_now
-from bastion.emulators.kubernetes.controllers.collector import GarbageCollector
 from bastion.emulators.kubernetes.controllers.disruptions import DisruptionController, DisruptionSettings
-from bastion.emulators.kubernetes.controllers.loop import Loop
+from bastion.emulators.kubernetes.controllers.garbage_collector import GarbageCollector
+from bastion.emulators.kubernetes.controllers.job_controllers import JobController, JobSetController
 from bastion.emulators.kubernetes.controllers.node_pools import NodePools
 from bastion.emulators.kubernetes.controllers.nodes import Pool
+from bastion.emulators.kubernetes.controllers.reconcile_loop import Loop
 from bastion.emulators.kubernetes.controllers.scheduler import Scheduler
-from bastion.emulators.kubernetes.controllers.workloads import JobController, JobSetController
+from bastion.emulators.kubernetes.kueue.kueue import Kueue
 
 
 class Controllers:
@@ -23,6 +24,7 @@ class Controllers:
     Args:
         pools: Empty: nodes come from elsewhere.
         repair_seconds: From the end of a node to its successor.
+        kueue: Also those of Kueue; the server must have its kinds.
     """
 
     def __init__(
@@ -33,8 +35,9 @@ class Controllers:
         repair_seconds: float = 5.0,
         disruptions: DisruptionSettings | None = None,
         clock: Clock = utc_now,
+        kueue: bool = False,
     ) -> None:
-        self.cluster = Cluster(client, clock=clock)
+        self.cluster = Cluster(client, clock=clock, kueue=kueue)
         self.node_pools = NodePools(self.cluster, pools, repair_seconds=repair_seconds)
         self._loops: list[Loop[Any]] = [
             JobSetController(self.cluster).loop,
@@ -43,6 +46,7 @@ class Controllers:
             Scheduler(self.cluster).loop,
             DisruptionController(self.cluster, disruptions or DisruptionSettings()).loop,
             self.node_pools.loop,
+            *([Kueue(self.cluster).loop] if kueue else []),
         ]
         self._running = contextlib.ExitStack()
 

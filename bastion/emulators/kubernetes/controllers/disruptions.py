@@ -11,17 +11,7 @@ import time
 from dataclasses import dataclass
 
 from bastion.emulators.kubernetes.client import ApiError, Key, Obj, key
-from bastion.emulators.kubernetes.controllers.cluster import (
-    NOTHING,
-    Cluster,
-    Event,
-    Index,
-    Outcome,
-    Write,
-    delete,
-)
-from bastion.emulators.kubernetes.controllers.loop import Loop
-from bastion.emulators.kubernetes.controllers.objects import (
+from bastion.emulators.kubernetes.controllers.api_objects import (
     DISRUPTION_TARGET,
     NODE,
     POD,
@@ -35,6 +25,16 @@ from bastion.emulators.kubernetes.controllers.objects import (
     status_of,
     timestamp,
 )
+from bastion.emulators.kubernetes.controllers.cluster import (
+    NOTHING,
+    Cluster,
+    Event,
+    Index,
+    Outcome,
+    Write,
+    delete,
+)
+from bastion.emulators.kubernetes.controllers.reconcile_loop import Loop
 from bastion.emulators.kubernetes.controllers.selectors import tolerated
 
 

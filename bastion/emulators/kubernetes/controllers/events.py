@@ -12,7 +12,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Callable
 
 from bastion.emulators.kubernetes.client import ApiClient, ApiError, Obj
-from bastion.emulators.kubernetes.controllers.objects import EVENT, name_of, namespace_of, timestamp, uid_of
+from bastion.emulators.kubernetes.controllers.api_objects import EVENT, name_of, namespace_of, timestamp, uid_of
 
 _COMPONENT = "bastion-emulator"
 _KNOWN_MAX = 4096

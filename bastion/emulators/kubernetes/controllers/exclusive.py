@@ -12,7 +12,7 @@ import copy
 from collections.abc import Callable, Iterable
 
 from bastion.emulators.kubernetes.client import Obj
-from bastion.emulators.kubernetes.controllers.objects import (
+from bastion.emulators.kubernetes.controllers.api_objects import (
     COMPLETION_INDEX,
     annotations_of,
     is_active,

@@ -13,10 +13,7 @@ from typing import Any
 
 from bastion.emulators.kubernetes.client import Obj
 from bastion.emulators.kubernetes.controllers import indexes
-from bastion.emulators.kubernetes.controllers.cluster import NOTHING, Event, Outcome, Write, delete, update_status
-from bastion.emulators.kubernetes.controllers.exclusive import Denied
-from bastion.emulators.kubernetes.controllers.job_pods import build, index_of
-from bastion.emulators.kubernetes.controllers.objects import (
+from bastion.emulators.kubernetes.controllers.api_objects import (
     JOB_FINALIZER,
     POD,
     condition_of,
@@ -34,6 +31,9 @@ from bastion.emulators.kubernetes.controllers.objects import (
     uid_of,
     without_finalizer,
 )
+from bastion.emulators.kubernetes.controllers.cluster import NOTHING, Event, Outcome, Write, delete, update_status
+from bastion.emulators.kubernetes.controllers.exclusive import Denied
+from bastion.emulators.kubernetes.controllers.job_pods import build, index_of
 from bastion.emulators.kubernetes.controllers.pod_failures import matching_rule
 
 _PODS_PER_SYNC = 500

@@ -6,7 +6,7 @@ import copy
 from typing import Any
 
 from bastion.emulators.kubernetes.client import Obj
-from bastion.emulators.kubernetes.controllers.objects import (
+from bastion.emulators.kubernetes.controllers.api_objects import (
     COMPLETION_INDEX,
     JOB_FINALIZER,
     annotations_of,

@@ -13,6 +13,20 @@ from collections.abc import Sequence
 from typing import Any
 
 from bastion.emulators.kubernetes.client import Obj
+from bastion.emulators.kubernetes.controllers.api_objects import (
+    JOB,
+    SERVICE,
+    condition_of,
+    is_deleting,
+    is_true,
+    labels_of,
+    name_of,
+    namespace_of,
+    parse_time,
+    path_of,
+    status_of,
+    timestamp,
+)
 from bastion.emulators.kubernetes.controllers.cluster import (
     NOTHING,
     Event,
@@ -28,20 +42,6 @@ from bastion.emulators.kubernetes.controllers.jobset_jobs import (
     has_hostnames,
     job_name,
     replicas_of,
-)
-from bastion.emulators.kubernetes.controllers.objects import (
-    JOB,
-    SERVICE,
-    condition_of,
-    is_deleting,
-    is_true,
-    labels_of,
-    name_of,
-    namespace_of,
-    parse_time,
-    path_of,
-    status_of,
-    timestamp,
 )
 
 _CONTROLLER = "jobset.sigs.k8s.io/jobset-controller"

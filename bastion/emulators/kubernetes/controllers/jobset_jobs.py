@@ -7,8 +7,7 @@ import hashlib
 from typing import Any
 
 from bastion.emulators.kubernetes.client import Obj
-from bastion.emulators.kubernetes.controllers.exclusive import EXCLUSIVE
-from bastion.emulators.kubernetes.controllers.objects import (
+from bastion.emulators.kubernetes.controllers.api_objects import (
     annotations_of,
     controller_reference,
     name_of,
@@ -16,6 +15,7 @@ from bastion.emulators.kubernetes.controllers.objects import (
     status_of,
     uid_of,
 )
+from bastion.emulators.kubernetes.controllers.exclusive import EXCLUSIVE
 
 PREFIX = "jobset.sigs.k8s.io/"
 REPLICATED_JOB = PREFIX + "replicatedjob-name"

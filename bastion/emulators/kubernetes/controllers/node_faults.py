@@ -9,9 +9,7 @@ import datetime
 from collections.abc import Callable
 
 from bastion.emulators.kubernetes.client import ApiClient, ApiError, Obj
-from bastion.emulators.kubernetes.controllers.disruptions import mark_disrupted
-from bastion.emulators.kubernetes.controllers.nodes import ready_condition
-from bastion.emulators.kubernetes.controllers.objects import (
+from bastion.emulators.kubernetes.controllers.api_objects import (
     NODE,
     POD,
     is_deleting,
@@ -22,6 +20,8 @@ from bastion.emulators.kubernetes.controllers.objects import (
     status_of,
     timestamp,
 )
+from bastion.emulators.kubernetes.controllers.disruptions import mark_disrupted
+from bastion.emulators.kubernetes.controllers.nodes import ready_condition
 
 # GKE's taint of machines that end soon (docs "Spot VMs in GKE").
 TERMINATION_TAINT = "cloud.google.com/impending-node-termination"

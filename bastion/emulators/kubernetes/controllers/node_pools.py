@@ -9,11 +9,7 @@ import time
 from collections.abc import Iterable
 
 from bastion.emulators.kubernetes.client import ApiError, Obj
-from bastion.emulators.kubernetes.controllers.cluster import Cluster, Index, Write, delete
-from bastion.emulators.kubernetes.controllers.loop import Loop
-from bastion.emulators.kubernetes.controllers.node_faults import termination_of
-from bastion.emulators.kubernetes.controllers.nodes import NODE_POOL, SLOT, Pool, build_node
-from bastion.emulators.kubernetes.controllers.objects import (
+from bastion.emulators.kubernetes.controllers.api_objects import (
     NODE,
     POD,
     is_terminal,
@@ -22,6 +18,10 @@ from bastion.emulators.kubernetes.controllers.objects import (
     node_name_of,
     status_of,
 )
+from bastion.emulators.kubernetes.controllers.cluster import Cluster, Index, Write, delete
+from bastion.emulators.kubernetes.controllers.node_faults import termination_of
+from bastion.emulators.kubernetes.controllers.nodes import NODE_POOL, SLOT, Pool, build_node
+from bastion.emulators.kubernetes.controllers.reconcile_loop import Loop
 
 
 class NodePools:

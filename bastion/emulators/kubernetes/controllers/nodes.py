@@ -1,4 +1,7 @@
-"""Node objects of emulated TPU node pools, as GKE labels and taints them."""
+"""Node objects of emulated node pools, as GKE or EKS label and taint them.
+
+GPU nodes also have the label of NVIDIA's GPU feature discovery, which a generic cluster has instead.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +10,18 @@ from dataclasses import dataclass
 
 from bastion.core.errors import Refused
 from bastion.core.model import instance_types
-from bastion.core.model.instance_types import InstanceType
+from bastion.core.model.clusters import PROVIDER_NAMES, Provider
+from bastion.core.model.gpu_networks import networks
+from bastion.core.model.instance_types import InstanceType, MachineType
 from bastion.emulators.kubernetes.client import Obj
-from bastion.emulators.kubernetes.controllers.objects import timestamp
+from bastion.emulators.kubernetes.controllers.api_objects import timestamp
 
 NODE_POOL = "cloud.google.com/gke-nodepool"
 # Which of its pool's machines a node is: a machine that comes back has a new name.
 SLOT = "emulator.bastion/slot"
 TPU = "google.com/tpu"
+GPU = "nvidia.com/gpu"
 
-_ACCELERATORS = {
-    "v4": "tpu-v4-podslice",
-    "v5litepod": "tpu-v5-lite-podslice",
-    "v5p": "tpu-v5p-slice",
-    "v6e": "tpu-v6e-slice",
-    "tpu7x": "tpu7x",
-}
-# vCPUs and GiB of the machine types with that many chips (Google Cloud's page of TPU machine types).
-_MACHINES = {
-    ("v4", 4): ("ct4p-hightpu-4t", 240, 407),
-    ("v5litepod", 1): ("ct5lp-hightpu-1t", 24, 48),
-    ("v5litepod", 4): ("ct5lp-hightpu-4t", 112, 192),
-    ("v5litepod", 8): ("ct5lp-hightpu-8t", 224, 384),
-    ("v5p", 4): ("ct5p-hightpu-4t", 208, 448),
-    ("v6e", 1): ("ct6e-standard-1t", 44, 176),
-    ("v6e", 4): ("ct6e-standard-4t", 180, 720),
-    ("v6e", 8): ("ct6e-standard-8t", 180, 1440),
-    ("tpu7x", 1): ("tpu7x-standard-1t", 56, 240),
-    ("tpu7x", 4): ("tpu7x-standard-4t", 224, 960),
-}
 # What a node keeps for itself, roughly.
 _ALLOCATABLE_PERCENT = 95
 _PODS = 110
@@ -48,50 +34,65 @@ class Pool:
     instance_type: InstanceType
     count: int
     spot: bool = False
+    provider: Provider = "gke"
 
     @classmethod
     def parse(cls, text: str) -> Pool:
-        """`v5litepod-16=2` or `v5litepod-16=2:spot`. Raises Refused."""
+        """`v5litepod-16=2`, `v5litepod-16=2:spot` or `gpu-h100-8=2:eks:spot`. Raises Refused."""
         name, _, rest = text.partition("=")
-        count, _, tier = rest.partition(":")
-        found = instance_types.table().get(name.removeprefix("tpu-"))
-        if found is None or found.resource_type not in _ACCELERATORS:
+        count, *words = rest.split(":")
+        found = instance_types.find(name)
+        if found is None or not found.on_kubernetes:
             raise Refused(
-                f"{text!r} is not a valid node pool: {name!r} is not a type that GKE offers; "
-                f"use a type of {', '.join(_ACCELERATORS)}, such as v5litepod-16=2"
+                f"{text!r} is not a valid node pool: {name!r} is not a type that Kubernetes offers; "
+                f"use a type of {', '.join(instance_types.kubernetes_types())}, such as v5litepod-16=2"
             )
-        if not count.isdigit() or int(count) < 1 or tier not in ("", "spot"):
-            raise Refused(f"{text!r} is not a valid node pool; write TYPE=COUNT or TYPE=COUNT:spot, v5litepod-16=2")
-        return cls(instance_type=found, count=int(count), spot=tier == "spot")
+        providers = [provider for provider in PROVIDER_NAMES if provider in words] or ["gke"]
+        if not count.isdigit() or int(count) < 1 or set(words) - {"spot", *providers} or len(providers) > 1:
+            raise Refused(
+                f"{text!r} is not a valid node pool; write TYPE=COUNT, TYPE=COUNT:spot or TYPE=COUNT:eks, "
+                "v5litepod-16=2"
+            )
+        if providers[0] not in found.providers:
+            raise Refused(
+                f"{text!r} is not a valid node pool: {PROVIDER_NAMES[providers[0]]} has no {found.name}; "
+                f"use {' or '.join(found.providers)}"
+            )
+        return cls(instance_type=found, count=int(count), spot="spot" in words, provider=providers[0])
 
     @property
     def names(self) -> list[str]:
         """The names of its node pools."""
-        tier = "-spot" if self.spot else ""
-        return [f"{self.instance_type.accelerator_type}{tier}-{number}" for number in range(self.count)]
+        kind = ("" if self.provider == "gke" else f"-{self.provider}") + ("-spot" if self.spot else "")
+        return [f"{self.instance_type.accelerator_type}{kind}-{number}" for number in range(self.count)]
 
 
 def build_node(pool: Pool, name: str, machine: int, suffix: str, *, now: datetime.datetime) -> Obj:
     """The node of one machine of the node pool `name`. `suffix` makes its name unique."""
     found = pool.instance_type
-    machine_type, cpus, memory = _MACHINES.get(
-        (found.resource_type, found.chips_per_host), (f"emulated-{found.chips_per_host}t", 100, 200)
-    )
-    node_name = f"gke-emulated-{name}-{machine}-{suffix}"
+    name_of_machine = found.eks_instance_type if pool.provider == "eks" else found.gke_machine_type
+    machine_type = instance_types.machine_types()[name_of_machine]
+    node_name = f"{pool.provider}-emulated-{name}-{machine}-{suffix}"
     labels = {
         "kubernetes.io/hostname": node_name,
         "kubernetes.io/os": "linux",
         "kubernetes.io/arch": "amd64",
-        "node.kubernetes.io/instance-type": machine_type,
+        "node.kubernetes.io/instance-type": name_of_machine,
         NODE_POOL: name,
         SLOT: f"{name}-{machine}",
-        "cloud.google.com/gke-tpu-accelerator": _ACCELERATORS[found.resource_type],
-        "cloud.google.com/gke-tpu-topology": found.topology,
-        "cloud.google.com/gke-accelerator-count": str(found.chips_per_host),
+        **_accelerator_labels(pool),
     }
-    # GKE taints TPU nodes; it does not taint spot nodes of pools that people make, but theirs mostly are.
-    taints = [{"key": TPU, "value": "present", "effect": "NoSchedule"}]
-    if pool.spot:
+    extended = {TPU if found.kind == "tpu" else GPU: str(found.chips_per_host)}
+    taints = []
+    if found.kind == "tpu" or pool.provider == "gke":
+        # GKE taints nodes with accelerators; EKS does not.
+        taints.append({"key": next(iter(extended)), "value": "present", "effect": "NoSchedule"})
+    if pool.provider == "eks":
+        labels["eks.amazonaws.com/capacityType"] = "SPOT" if pool.spot else "ON_DEMAND"
+        # As with the device plugin for EFA.
+        extended |= networks()[name_of_machine].resources
+    elif pool.spot:
+        # GKE does not taint spot nodes of pools that people make, but theirs mostly are.
         labels["cloud.google.com/gke-spot"] = "true"
         taints.append({"key": "cloud.google.com/gke-spot", "value": "true", "effect": "NoSchedule"})
     return {
@@ -100,8 +101,8 @@ def build_node(pool: Pool, name: str, machine: int, suffix: str, *, now: datetim
         "metadata": {"name": node_name, "labels": labels},
         "spec": {"taints": taints},
         "status": {
-            "capacity": _resources(cpus, memory, found.chips_per_host, percent=100),
-            "allocatable": _resources(cpus, memory, found.chips_per_host, percent=_ALLOCATABLE_PERCENT),
+            "capacity": _resources(machine_type, percent=100) | extended,
+            "allocatable": _resources(machine_type, percent=_ALLOCATABLE_PERCENT) | extended,
             "conditions": [ready_condition("True", "KubeletReady", "kubelet is posting ready status", now)],
             "addresses": [{"type": "Hostname", "address": node_name}],
         },
@@ -119,11 +120,24 @@ def ready_condition(status: str, reason: str, message: str, now: datetime.dateti
     }
 
 
-def _resources(cpus: int, memory_gib: int, chips: int, *, percent: int) -> dict[str, str]:
+def _accelerator_labels(pool: Pool) -> dict[str, str]:
+    found = pool.instance_type
+    if found.kind == "tpu":
+        return {
+            "cloud.google.com/gke-tpu-accelerator": found.gke_accelerator,
+            "cloud.google.com/gke-tpu-topology": found.topology,
+            "cloud.google.com/gke-accelerator-count": str(found.chips_per_host),
+        }
+    labels = {"nvidia.com/gpu.product": found.gpu_product} if found.gpu_product else {}
+    if pool.provider == "gke":
+        labels["cloud.google.com/gke-accelerator"] = found.gke_accelerator
+    return labels
+
+
+def _resources(machine: MachineType, *, percent: int) -> dict[str, str]:
     return {
-        "cpu": f"{cpus * 10 * percent}m",
-        "memory": f"{memory_gib * 1024 * percent // 100}Mi",
+        "cpu": f"{machine.cpus * 10 * percent}m",
+        "memory": f"{machine.memory_gib * 1024 * percent // 100}Mi",
         "ephemeral-storage": "90Gi",
         "pods": str(_PODS),
-        TPU: str(chips),
     }

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from bastion.emulators.kubernetes.client import Obj
-from bastion.emulators.kubernetes.controllers.objects import (
+from bastion.emulators.kubernetes.controllers.api_objects import (
     is_terminal,
     labels_of,
     name_of,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Literal
 
 from bastion.emulators.kubernetes.client import Obj
-from bastion.emulators.kubernetes.controllers.objects import name_of, namespace_of, status_of
+from bastion.emulators.kubernetes.controllers.api_objects import name_of, namespace_of, status_of
 
 Action = Literal["FailJob", "Ignore", "Count"]
 

@@ -6,9 +6,7 @@ import contextlib
 import time
 
 from bastion.emulators.kubernetes.client import ApiError, Key, Obj, Unreachable, key
-from bastion.emulators.kubernetes.controllers.cluster import Cluster, Event, Write
-from bastion.emulators.kubernetes.controllers.loop import Loop
-from bastion.emulators.kubernetes.controllers.objects import (
+from bastion.emulators.kubernetes.controllers.api_objects import (
     NODE,
     POD,
     condition_of,
@@ -22,7 +20,9 @@ from bastion.emulators.kubernetes.controllers.objects import (
     timestamp,
     uid_of,
 )
+from bastion.emulators.kubernetes.controllers.cluster import Cluster, Event, Write
 from bastion.emulators.kubernetes.controllers.placing import Board, message
+from bastion.emulators.kubernetes.controllers.reconcile_loop import Loop
 
 _NAME = "default-scheduler"
 _PASS = "pass"

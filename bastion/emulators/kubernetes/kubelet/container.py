@@ -65,6 +65,8 @@ class Container:
                 self._spawn(str(program))
             except OSError as error:
                 problem = start_error(plan.argv[0], os.strerror(error.errno or errno.ENOEXEC).lower())
+            except ValueError:  # a NUL in an argument or a variable
+                problem = start_error(plan.argv[0], os.strerror(errno.EINVAL).lower())
         if problem:
             self.state = replace(
                 self.state,

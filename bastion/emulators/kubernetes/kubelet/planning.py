@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from bastion.emulators.agents import AGENT_DIR, agents_folder
 from bastion.emulators.kubernetes.kubelet import hide_python, images
 from bastion.emulators.kubernetes.kubelet.environment import (
     Addresses,
@@ -19,15 +20,14 @@ from bastion.emulators.kubernetes.kubelet.environment import (
 )
 from bastion.emulators.kubernetes.kubelet.pod_folder import CONTAINER_MARKER, ContainerPlan, PodFolder, PodPlan
 from bastion.emulators.kubernetes.kubelet.settings import KubeletSettings
-from bastion.emulators.kubernetes.kubelet.volumes import make_folders, mounts, volume_folders
+from bastion.emulators.kubernetes.kubelet.volumes import make_folders, mounts, project_secrets, volume_folders
 from bastion.emulators.kubernetes.kubelet.workers import Workers
 from bastion.emulators.loopback import METADATA_PORT
-from bastion.emulators.markers import INHERITED, MARKER
+from bastion.emulators.markers import MARKER, inherited
 
 Obj = dict[str, Any]
 
 OOM_ANNOTATION = "emulator.bastion/oom-after-seconds"
-_AGENT_DIR = "BASTION_AGENT_DIR"
 _SYSTEM_PATH = ":".join(hide_python.FOLDERS)
 _GRACE_SECONDS = 30.0
 
@@ -55,6 +55,7 @@ class Planner:
         folder = self._workers.folder(metadata["uid"])
         for path in (folder.path, folder.volumes, folder.home):
             path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        project_secrets(pod, volume_folders(pod, folder.volumes), self._fetch)
         first = [self._container(pod, each, addresses, init=True) for each in spec.get("initContainers") or ()]
         main = [self._container(pod, each, addresses, init=False) for each in spec["containers"]]
         return PodPlan(
@@ -86,9 +87,9 @@ class Planner:
         )
         variables = self._base(pod, addresses, folder, image) | declared
         variables[MARKER] = metadata["uid"]
-        if _AGENT_DIR in variables:
+        if AGENT_DIR in variables:
             # Every container is this machine: the agent is unpacked once, as on emulated VMs.
-            variables[_AGENT_DIR] = str(self._settings.state_dir / "agents")
+            variables[AGENT_DIR] = str(agents_folder(self._settings.state_dir / "agents"))
         if len(pod["spec"]["containers"]) > 1:
             variables[CONTAINER_MARKER] = f"{metadata['uid']}/{name}"
         argv = command(container, declared)
@@ -124,7 +125,7 @@ class Planner:
             "HOSTNAME": hostname(pod),
             "LANG": "C.UTF-8",
             "PATH": f"{Path(sys.executable).parent}:{_SYSTEM_PATH}" if image.has_python else _SYSTEM_PATH,
-            **{name: os.environ[name] for name in INHERITED if name in os.environ},
+            **inherited(os.environ),
         }
 
 

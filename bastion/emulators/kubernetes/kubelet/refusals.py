@@ -91,11 +91,24 @@ def _problems(spec: Obj) -> Iterator[str]:
     yield from _security(spec, "spec")
     for volume in spec.get("volumes") or ():
         kinds = [kind for kind, value in volume.items() if kind != "name" and value is not None]
-        if kinds not in ([], ["emptyDir"]):
+        created = (volume.get("hostPath") or {}).get("type") == "DirectoryOrCreate"
+        if kinds == ["projected"]:
+            yield from _projected(volume)
+        elif kinds not in ([], ["emptyDir"]) and not (kinds == ["hostPath"] and created):
             yield f"a volume of kind {kinds[0]} (spec.volumes {volume['name']})"
     for group in ("initContainers", "containers"):
         for index, container in enumerate(spec.get(group) or ()):
             yield from _container(container, f"spec.{group}[{index}]")
+
+
+def _projected(volume: Obj) -> Iterator[str]:
+    for source in volume["projected"].get("sources") or ():
+        for kind, value in source.items():
+            where = f"(spec.volumes {volume['name']})"
+            if kind != "secret":
+                yield f"a volume projected from {kind} {where}"
+            elif not value.get("optional"):
+                yield f"a volume projected from a Secret that is not optional {where}"
 
 
 def _container(container: Obj, where: str) -> Iterator[str]:

@@ -17,7 +17,7 @@ from pathlib import Path
 import bastion
 from bastion import processes
 from bastion.emulators.kubernetes.kubelet.pod_folder import PodFolder, PodPlan, PodState
-from bastion.emulators.markers import INHERITED, MARKER
+from bastion.emulators.markers import MARKER, inherited
 from bastion.processes import ProcessId
 
 _LOGS_KEPT = 256
@@ -128,7 +128,7 @@ class Workers:
             "PATH": os.defpath,
             "PYTHONPATH": str(Path(bastion.__file__).resolve().parent.parent),
             "LANG": "C.UTF-8",
-            **{name: os.environ[name] for name in INHERITED if name in os.environ},
+            **inherited(os.environ),
         }
         arguments = [f"--folder={folder.path}", f"--listen-fd={listener.fileno()}"]
         with listener, folder.supervisor_log.open("ab") as log:

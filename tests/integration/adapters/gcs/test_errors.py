@@ -16,9 +16,9 @@ import pytest
 from google.auth.exceptions import RefreshError, TransportError
 from google.cloud.storage import Client
 
+from bastion.adapters.bucket_requests.retry import Patience
 from bastion.adapters.gcs import client as gcs_client
 from bastion.adapters.gcs.client import prepared, shared_client
-from bastion.adapters.gcs.retry import Patience
 from bastion.adapters.gcs.store import GcsStore
 from bastion.core.errors import AccessDenied, NotFound, StoreError, StoreUnavailable
 from bastion.net.http1 import Headers, HttpServer, Request, Response

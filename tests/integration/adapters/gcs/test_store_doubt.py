@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from bastion.adapters.gcs.retry import Patience
+from bastion.adapters.bucket_requests.retry import Patience
 from bastion.adapters.gcs.store import GcsStore
 from bastion.core.errors import PreconditionFailed, StoreUnavailable
 from bastion.emulators.gcs.fault_rules import FaultRule

@@ -18,7 +18,7 @@ UPDATES = 30
 # Adds its lines one by one, by compare-and-swap. What came of a write that nobody can tell, the object itself tells.
 WRITER = """
 import sys
-from bastion.adapters.gcs.retry import Patience
+from bastion.adapters.bucket_requests.retry import Patience
 from bastion.adapters.gcs.store import GcsStore
 from bastion.core.errors import PreconditionFailed, StoreUnavailable
 

@@ -11,8 +11,8 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
+from bastion.adapters.bucket_requests.retry import Patience
 from bastion.adapters.gcs.api import Page
-from bastion.adapters.gcs.retry import Patience
 from bastion.adapters.gcs.store import GcsStore
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.errors import NotFound, PreconditionFailed

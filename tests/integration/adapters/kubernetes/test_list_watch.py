@@ -1,12 +1,10 @@
-"""The cache of a thousand pods against an emulated API server: requests counted, faults on the way, and its end."""
+"""The cache of pods against an emulated API server: requests counted, faults on the way, and its end."""
 
 from __future__ import annotations
 
-import gc
 import socket
 import sys
 import threading
-import tracemalloc
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +13,6 @@ from typing import Any
 import pytest
 
 from bastion.adapters.kubernetes.list_watch import ListWatch, Pace
-from bastion.adapters.kubernetes.watched_objects import WatchedObjects
 from bastion.adapters.system_clock import SystemClock
 from bastion.core.errors import CredentialsRefused, ProvisionerUnavailable
 from bastion.emulators.kubernetes.apiserver.faults import Fault
@@ -217,49 +214,3 @@ def test_closing_does_not_wait_for_a_server_that_says_nothing(tmp_path: Path, cl
         watched.cache.start()
         watched.cache.close()
     until(lambda: not any(thread.name.startswith("watch-") for thread in threading.enumerate()), SECONDS)
-
-
-def _large_pod(number: int) -> dict[str, Any]:
-    """A pod as a real API server shows it: some 10 KB, most of it environment and managed fields."""
-    found = pod(
-        f"b-aaaaaaaaaa-1-slice-{number // 4}-{number % 4}-x{number:04}", **{f"label-{n}": "v" * 40 for n in range(10)}
-    )
-    found["metadata"] |= {"uid": f"{number:08}-0000-4000-8000-000000000000", "resourceVersion": str(number)}
-    found["metadata"]["managedFields"] = [{"manager": "kubelet", "fields": "f" * 4000}]
-    found["spec"] |= {
-        "nodeName": f"gke-pool-{number:04}",
-        "env": [{"name": f"V{n}", "value": "x" * 60} for n in range(60)],
-    }
-    return found | {"status": {"phase": "Running"}}
-
-
-def test_the_cache_keeps_at_most_two_kilobytes_of_a_pod() -> None:
-    cache = WatchedObjects(_kept)
-    gc.collect()
-    tracemalloc.start()
-    try:
-        before, _ = tracemalloc.get_traced_memory()
-        cache.replace([cache.entry(_large_pod(number)) for number in range(1000)], "1")
-        gc.collect()
-        after, _ = tracemalloc.get_traced_memory()
-    finally:
-        tracemalloc.stop()
-    assert len(cache) == 1000
-    assert (after - before) / 1000 <= 2048
-
-
-def test_a_thousand_pods_cost_two_pages_and_one_watch(cluster: Cluster) -> None:
-    api = cluster.api()
-    for number in range(1000):
-        api.create(PODS, pod(f"p{number:04}"))
-    cluster.requests.clear()
-    with _Watched(cluster) as watched:
-        assert len(watched.cache.snapshot()) == 1000
-        watched.is_watching()
-        assert (len(cluster.lists()), len(cluster.watches()), len(cluster.requests)) == (2, 1, 3)
-        cluster.server.cut_watches()
-        until(lambda: len(cluster.watches()) == 2, SECONDS)
-        api.create(PODS, pod("new"))
-        until(lambda: "new" in watched.cache.snapshot(), SECONDS)
-        assert len(cluster.lists()) == 2
-        assert watched.changes == 2

@@ -74,6 +74,8 @@ def crowd(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Crowd]:
             until(lambda: _ready(provisioner) == 1, 60)
         _multiply(cluster)
         until(lambda: _ready(provisioner) == GANGS, 20)
+        # A gang whose JobSet is not cached yet is looked up.
+        until(lambda: len(provisioner._jobsets.snapshot()) == GANGS, 20)
         documents = client.list(PODS)["items"]
         assert len(documents) == GANGS * HOSTS
         yield Crowd(cluster, provisioner, documents, client)
@@ -131,6 +133,7 @@ def test_a_watch_whose_version_is_too_old_lists_once(crowd: Crowd) -> None:
     until(lambda: crowd.listed().keys() == set(KINDS), 20)
     after = len(crowd.cluster.watches())
     until(lambda: len(crowd.cluster.watches()) >= after + len(KINDS), 20)
+    until(lambda: len([each for each in crowd.cluster.lists() if "/pods?" in each]) == 3, 20)  # pages of 500
     assert crowd.listed() == Counter(dict.fromkeys(KINDS, 1))
     assert _ready(crowd.provisioner) == GANGS
 

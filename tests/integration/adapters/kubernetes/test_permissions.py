@@ -55,24 +55,28 @@ def recorded(monkeypatch: pytest.MonkeyPatch) -> list[Operation]:
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[cluster_api.Cluster]:
-    with cluster_api.running(tmp_path) as made:
+    with cluster_api.running(tmp_path, kueue=True) as made:
         yield made
 
 
+@pytest.mark.parametrize("queue", ["", "bastion-{project}"], ids=["ours", "kueue"])
 def test_the_granted_permissions_are_exactly_those_of_a_gangs_life(
-    cluster: cluster_api.Cluster, recorded: list[Operation]
+    cluster: cluster_api.Cluster, recorded: list[Operation], queue: str
 ) -> None:
     people = ApiClient.connect(cluster.server.address)  # and controllers
     clock = LateClock()
     uid = people.get("/api/v1/namespaces/kube-system")["metadata"]["uid"]
-    provisioner = KubernetesProvisioner(cluster.settings(uid=uid), bastion=BASTION, startup_script="true", clock=clock)
+    settings = cluster.settings(uid=uid, queue=queue)
+    provisioner = KubernetesProvisioner(settings, bastion=BASTION, startup_script="true", clock=clock)
+    watched = {"jobsets", "jobs", "pods"} | ({"workloads"} if queue else set())
     try:
-        live(provisioner, people, clock)
-        until(lambda: {"jobsets", "jobs", "pods"} <= {each.resource for each in recorded if each.verb == "watch"})
+        live(provisioner, people, clock, queue)
+        until(lambda: watched <= {each.resource for each in recorded if each.verb == "watch"})
     finally:
         provisioner.close()
         people.close()
-    granted = {(each.group, each.resource, verb) for each in permissions.IN_NAMESPACE for verb in each.verbs}
+    needed = (*permissions.IN_NAMESPACE, *(permissions.WITH_QUEUE if queue else ()))
+    granted = {(each.group, each.resource, verb) for each in needed for verb in each.verbs}
     inside = {(each.group, each.resource, each.verb) for each in recorded if each.namespace == "default"}
     assert inside == granted
     identity = permissions.IDENTITY
@@ -83,9 +87,11 @@ def test_the_granted_permissions_are_exactly_those_of_a_gangs_life(
     assert {each.name for each in outside} == {permissions.IDENTITY_NAMESPACE}
 
 
-def live(provisioner: KubernetesProvisioner, people: ApiClient, clock: LateClock) -> None:
-    """A gang is created, waits for its pods, is deleted, and leaves a Job and a pod that somebody orphaned."""
-    provisioner.create(request())
+def live(provisioner: KubernetesProvisioner, people: ApiClient, clock: LateClock, queue: str) -> None:
+    """A gang is created, waits for its pods, is deleted, and leaves what somebody orphaned."""
+    provisioner.create(request(queue))
+    # Kueue is not there to start it.
+    people.patch(f"{terms.collection('jobsets', 'default')}/{REF.name}", {"spec": {"suspend": False}})
     job = people.create(terms.collection("jobs", "default"), orphan("Job", "batch/v1"))
     assert provisioner.list()
     provisioner.get(REF)
@@ -96,20 +102,25 @@ def live(provisioner: KubernetesProvisioner, people: ApiClient, clock: LateClock
     people.patch(path, {"metadata": {"finalizers": None}})
     assert provisioner.get(REF) is not None
     people.create(terms.collection("pods", "default"), orphan("Pod", "v1"))
+    services = terms.collection("services", "default")
+    people.create(services, service(REF.name, selects=REF.name))
+    people.create(services, service("b-other", selects=REF.name))
     found = provisioner.get(REF)
     assert found is not None
-    assert (found.state, job["metadata"]["name"]) == (GangState.FAILED, "b-left")
+    assert (found.state, job["metadata"]["name"]) == (GangState.FAILED, f"{REF.name}-slice-0")
     provisioner.delete(REF)
+    left = [each["metadata"]["name"] for each in people.get(services)["items"] if each["metadata"]["name"][:2] == "b-"]
+    assert left == ["b-other"]
 
 
-def request() -> GangRequest:
+def request(queue: str) -> GangRequest:
     return GangRequest(
         ref=REF,
         bastion=BASTION,
         run="aaaaaaaaaa-1",
         token="token",
         accelerator_type="v4-8",
-        place=Place(zone="k8s:west"),
+        place=Place(zone="k8s:west", queue=queue.format(project="research")),
         image="registry.example/train:v1",
         agent_arguments="{}",
     )
@@ -118,4 +129,10 @@ def request() -> GangRequest:
 def orphan(kind: str, version: str) -> dict[str, Any]:
     pod = {"restartPolicy": "Never", "containers": [{"name": "host", "image": "python:3.12"}]}
     spec: dict[str, Any] = pod if kind == "Pod" else {"template": {"spec": pod}}
-    return {"apiVersion": version, "kind": kind, "metadata": {"name": "b-left", "labels": LABELS}, "spec": spec}
+    name = f"{REF.name}-slice-0" + "-0-abcde" * (kind == "Pod")
+    return {"apiVersion": version, "kind": kind, "metadata": {"name": name, "labels": LABELS}, "spec": spec}
+
+
+def service(name: str, *, selects: str) -> dict[str, Any]:
+    spec = {"clusterIP": "None", "selector": {terms.LABEL_JOBSET: selects}}
+    return {"apiVersion": "v1", "kind": "Service", "metadata": {"name": name}, "spec": spec}

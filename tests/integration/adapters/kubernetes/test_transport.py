@@ -75,6 +75,18 @@ def test_a_server_that_drips_bytes_costs_no_more_either() -> None:
         assert time.monotonic() - begun < 2.0
 
 
+def test_several_requests_together_cost_no_more_than_their_own_limit() -> None:
+    with serving(_silent) as port:
+        api = _api(port)
+        begun = time.monotonic()
+        with api.within(0.3):
+            with pytest.raises(ProvisionerUnavailable, match="did not answer within 0 s"):
+                api.get(f"{PODS}/a")
+            with pytest.raises(ProvisionerUnavailable, match=r"not sent|did not answer"):
+                api.list(PODS)
+        assert time.monotonic() - begun < 2.0
+
+
 def test_a_connection_that_the_server_closed_meanwhile_is_no_error() -> None:
     closed = threading.Event()
 

@@ -38,7 +38,7 @@ def serve(stage: Stage, data: bytes) -> str:
 
 
 def env_dir(stage: Stage) -> Path:
-    return stage.state_dir / f"{RUN}.0" / "env"
+    return stage.state_dir / f"{RUN}.0" / "job" / "env"
 
 
 def test_the_command_runs_in_the_tree_of_its_code(stage: Stage, tmp_path: Path) -> None:
@@ -127,7 +127,8 @@ def test_a_stop_order_is_obeyed_while_the_code_is_fetched(stage: Stage) -> None:
 
 def test_a_disk_that_refuses_is_not_the_users_fault(stage: Stage, tmp_path: Path) -> None:
     serve(stage, packed(tmp_path / "src", a="1"))
-    (stage.state_dir / f"{RUN}.0" / "work.new").mkdir(parents=True)
+    (stage.state_dir / f"{RUN}.0" / "job").mkdir(parents=True)
+    (stage.state_dir / f"{RUN}.0" / "job" / "work.new").write_text("a file in the way")
     stage.run("echo ran", code=URL)
     assert (stage.final().error, stage.final().exit_code) == ("HostFailed", None)
 

@@ -2,6 +2,7 @@
 
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,19 @@ def test_an_order_to_restart_ends_a_running_command_and_begins_nothing(stage: St
         "stderr F bastion: try 2 of 3",
         "stdout F again",
     ]
+
+
+def test_the_last_output_of_a_try_is_stored_though_no_other_begins(stage: Stage):
+    lines = "for i in $(seq 300); do echo last $i; done"
+    stage.run(
+        f"trap '{lines}; exit 0' TERM; echo up; while :; do sleep 0.05; done", most=3, host=stage.host(on_vm=True)
+    )
+    until(lambda: "stdout F up" in stage.log())
+    stage.order("echo never", restart="again", number=2, most=3)
+    until(lambda: stage.waits_for(2))
+    stage.order(stop="evicted", number=2, most=3)
+    assert stage.final(number=2).phase is HostPhase.STOPPED
+    assert [line for line in stage.log() if "last" in line] == [f"stdout F last {i}" for i in range(1, 301)]
 
 
 def test_a_command_that_ignores_the_signal_of_a_restart_is_killed_with_its_whole_group(stage: Stage):
@@ -171,10 +185,15 @@ def test_the_next_try_does_not_wait_for_the_log_of_the_one_before(stage: Stage):
     assert stage.log() == ["stdout F one", "stderr F bastion: try 2 of 2", "stdout F two"]
 
 
-def test_an_agent_that_was_killed_in_its_second_try_runs_nothing_and_says_so(stage: Stage, tmp_path: Path):
-    agent_that_was_killed(
-        stage, 1, 2, outcome=Report(run=RUN, host=0, token=TOKEN, phase=HostPhase.EXITED, exit_code=1)
-    )
+@pytest.mark.parametrize(
+    "kept",
+    [{"phase": HostPhase.EXITED, "exit_code": 1}, {"phase": HostPhase.WAITING, "try_number": 2}],
+    ids=["had failed before", "was restarted"],
+)
+def test_an_agent_that_was_killed_in_its_second_try_runs_nothing_and_says_so(
+    stage: Stage, tmp_path: Path, kept: dict[str, Any]
+):
+    agent_that_was_killed(stage, 1, 2, outcome=Report(run=RUN, host=0, token=TOKEN, **kept))
     stage.run(f"touch {tmp_path}/ran", number=2, most=3, host=stage.host(on_vm=True))
     final = stage.final(number=2)
     assert (final.phase, final.error) == (HostPhase.FAILED, "HostRestarted")

@@ -38,7 +38,7 @@ def test_a_file_that_a_stopped_command_saved_is_there_in_the_next_attempt(stage:
     )
     assert stage.final(run=SECOND).exit_code == 0
     assert stage.log(run=SECOND) == [
-        f"stderr F bastion: restored outputs of {UID}-1: 1 files, 3 bytes (sync {manifest.seq})",
+        f"stderr F bastion: restored outputs of {UID}-1: 1 file, 3 bytes (sync {manifest.seq})",
         "stdout F 41",
     ]
 

@@ -240,3 +240,19 @@ def test_a_foreign_file_under_its_name_is_told(tree: Path) -> None:
     store.put(packed.key, b"something else", generation=0)
     with pytest.raises(Refused, match="does not match its digest"):
         bundle.upload(store, packed)
+
+
+def test_the_commit_of_a_tree_says_whether_files_differ_from_it(tree: Path, tmp_path: Path) -> None:
+    git(tree, "add", ".")
+    git(tree, "commit", "-qm", "second")
+    clean = code_files.commit_of(tree / "lib")
+    assert len(clean) == 40
+    (tree / "train.py").write_text("print(2)\n")
+    assert code_files.commit_of(tree) == f"{clean}-dirty"
+    assert code_files.commit_of(tree / "lib") == clean
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    git(empty, "init", "-q")
+    assert code_files.commit_of(empty) == ""
+    (tmp_path / "none").mkdir()
+    assert code_files.commit_of(tmp_path / "none") == ""

@@ -126,38 +126,6 @@ def test_a_failed_host_fails_the_gang_and_ends_the_others(cluster: Cluster) -> N
     until(lambda: all(processes.marked(MARKER, pod["metadata"]["uid"]) == [] for pod in cluster.pods()))
 
 
-def test_a_reclaimed_spot_machine_fails_the_gang_and_comes_back_as_another_node(cluster: Cluster) -> None:
-    cluster.submit("trap 'exit 9' TERM; touch up; while :; do sleep 0.02; done")
-    cluster.wait_running()
-    before = cluster.node("v5litepod-8-0-0")
-    Faults(cluster.folder).preempt("v5litepod-8-0-0", grace_seconds=2)
-    until(lambda: cluster.condition() == "Failed")
-    conditions = cluster.client.list(JOBS)["items"][0]["status"]["conditions"]
-    [failed] = [each for each in conditions if each["type"] == "Failed"]
-    assert failed["reason"] == "PodFailurePolicy"
-    assert "DisruptionTarget" in failed["message"]
-    until(lambda: cluster.node("v5litepod-8-0-0") not in (before, ""))
-
-
-def test_out_of_memory_on_demand_fails_the_gang_with_137(cluster: Cluster) -> None:
-    cluster.submit("trap 'exit 0' TERM; touch up; while :; do sleep 0.02; done")
-    cluster.wait_running()
-    victim = cluster.pods()[1]["metadata"]["name"]
-    Faults(cluster.folder).out_of_memory(victim)
-    until(lambda: cluster.condition() == "Failed")
-    [statuses] = [pod["status"]["containerStatuses"] for pod in cluster.pods() if pod["metadata"]["name"] == victim]
-    ended = statuses[0]["state"]["terminated"]
-    assert (ended["exitCode"], ended["reason"]) == (137, "OOMKilled")
-
-
-def test_an_evicted_pod_fails_its_gang(cluster: Cluster) -> None:
-    cluster.submit("trap 'exit 1' TERM; touch up; while :; do sleep 0.02; done")
-    cluster.wait_running()
-    Faults(cluster.folder).evict(cluster.pods()[0]["metadata"]["name"])
-    until(lambda: cluster.condition() == "Failed")
-    assert "TerminationByKubelet" in cluster.reasons()
-
-
 def test_a_machine_that_is_gone_takes_its_processes_and_fails_the_gang(cluster: Cluster) -> None:
     cluster.submit("trap '' TERM; touch up; while :; do sleep 0.02; done")
     cluster.wait_running()

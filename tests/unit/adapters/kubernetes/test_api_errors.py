@@ -10,7 +10,15 @@ from typing import Any
 
 import pytest
 
-from bastion.adapters.kubernetes.api_errors import Conflict, Expired, NoSuchObject, Overloaded, explain, explain_event
+from bastion.adapters.kubernetes.api_errors import (
+    Conflict,
+    Expired,
+    NoSuchObject,
+    NoSuchType,
+    Overloaded,
+    explain,
+    explain_event,
+)
 from bastion.adapters.kubernetes.operations import operation
 from bastion.core.errors import (
     CredentialsRefused,
@@ -106,12 +114,12 @@ TABLE = [
     (CREATE, 403, _status(403, "Forbidden", RBAC, **_jobset()), MissingPermission, "grant system:serviceaccount:train"),
     (CREATE, 401, _status(401, "Unauthorized", "Unauthorized"), CredentialsRefused, "renew the token"),
     (CREATE, 501, _status(501, "NotImplemented", "hostPath is not emulated"), ProvisionerRefused, "not emulated"),
-    (CREATE, 404, b"404 page not found\n", ProvisionerUnavailable, "install JobSet"),
+    (CREATE, 404, b"404 page not found\n", NoSuchType, "install JobSet"),
     (
         CREATE,
         404,
         _status(404, "NotFound", "the server could not find the requested resource"),
-        ProvisionerUnavailable,
+        NoSuchType,
         "install JobSet",
     ),
     (CREATE, 400, b"Client sent an HTTP request to an HTTPS server.\n", ProvisionerUnavailable, "HTTPS server"),

@@ -121,6 +121,8 @@ def test_a_kubeconfig_that_is_gone_is_named_with_how_to_make_one(tmp_path: Path)
     words = _refusal(ClusterSettings(name="west", kubeconfig=str(tmp_path / "gone")))
     assert "does not exist" in words
     assert "get-credentials" in words
+    words = _refusal(ClusterSettings(name="west", kubeconfig=str(tmp_path)))
+    assert f"kubeconfig {tmp_path} is not a file" in words
 
 
 def test_an_unknown_context_is_answered_with_the_known_ones(tmp_path: Path) -> None:
@@ -138,7 +140,8 @@ def test_a_kubeconfig_without_a_current_context_is_said(tmp_path: Path) -> None:
 def test_a_damaged_kubeconfig_is_an_error_in_words(tmp_path: Path, text: str) -> None:
     file = tmp_path / "kubeconfig"
     file.write_text(text)
-    _refusal(ClusterSettings(name="west", kubeconfig=str(file)))
+    said = f"{file} names no current context" if text == "a: 1" else f"{file} is not a kubeconfig ("
+    assert said in _refusal(ClusterSettings(name="west", kubeconfig=str(file)))
 
 
 def test_a_context_whose_cluster_is_missing_is_an_error_in_words(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from bastion.adapters.kubernetes.api import Listing
-from bastion.adapters.kubernetes.api_errors import Expired, Overloaded
+from bastion.adapters.kubernetes.api_errors import Expired, NoAnswer, Overloaded
 from bastion.adapters.kubernetes.list_watch import ListWatch, Pace
 from bastion.core.errors import CredentialsRefused, MissingPermission, ProvisionerUnavailable
 from bastion.testing.manual_clock import ManualClock
@@ -239,6 +239,13 @@ def test_failures_are_spaced_ever_wider_at_random_up_to_a_limit(clock: ManualClo
     assert min(late) < 3
     assert max(late) > 27
     assert 13 < sum(late) / len(late) < 17
+
+
+def test_an_api_server_that_is_down_is_found_again_within_seconds(clock: ManualClock) -> None:
+    cached = _list_watch(_Source(clock, [NoAnswer("refused")], []))
+    pauses = [cached.turn() for _ in range(100)]
+    assert max(pauses) <= 5.0
+    assert sum(pauses[10:]) / 90 > 2
 
 
 def test_the_pauses_begin_anew_after_a_watch_that_lasted(clock: ManualClock) -> None:

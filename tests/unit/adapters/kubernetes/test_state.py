@@ -24,8 +24,32 @@ from tests.support.gang_documents import (
 EXPECTED: dict[str, tuple[GangState, str]] = {
     "going": (GangState.DELETING, ""),
     "the rest goes": (GangState.DELETING, ""),
+    "kept by a finalizer": (GangState.DELETING, ""),
     "orphaned": (GangState.FAILED, "infrastructure"),
     "suspended": (GangState.FAILED, "refused"),
+    "evicted": (GangState.LOST, "evicted"),
+    "evicted, its pods run": (GangState.LOST, "evicted"),
+    "evicted, its Job failed": (GangState.LOST, "evicted"),
+    "evicted and admitted again": (GangState.LOST, "evicted"),
+    "deactivated while it ran": (GangState.LOST, "infrastructure"),
+    "too long for Kueue": (GangState.LOST, "infrastructure"),
+    "not started": (GangState.FAILED, "infrastructure"),
+    "a queued pod goes": (GangState.LOST, ""),
+    "its Workload was deleted": (GangState.LOST, "infrastructure"),
+    "its Workload is being deleted": (GangState.LOST, "infrastructure"),
+    "its node fails while it has no Workload": (GangState.LOST, ""),
+    "Kueue is gone": (GangState.FAILED, "infrastructure"),
+    "its label was removed": (GangState.FAILED, "infrastructure"),
+    "no Workload yet": (GangState.WAITING, ""),
+    "not considered yet": (GangState.WAITING, ""),
+    "no quota": (GangState.WAITING, ""),
+    "no LocalQueue": (GangState.WAITING, ""),
+    "checks pending": (GangState.WAITING, ""),
+    "evicted before it ran": (GangState.WAITING, ""),
+    "deactivated before it ran": (GangState.WAITING, ""),
+    "admitted": (GangState.WAITING, ""),
+    "admitted, no pods yet": (GangState.WAITING, ""),
+    "admitted, and runs": (GangState.READY, ""),
     "pre-empted": (GangState.LOST, ""),
     "a pod goes": (GangState.LOST, ""),
     "out of memory": (GangState.LOST, "failed"),
@@ -33,15 +57,20 @@ EXPECTED: dict[str, tuple[GangState, str]] = {
     "no Python": (GangState.FAILED, "refused"),
     "a host failed": (GangState.LOST, ""),
     "ended and gone": (GangState.LOST, ""),
+    "wrong pod settings": (GangState.FAILED, "refused"),
     "bad image name": (GangState.FAILED, "refused"),
     "no such image": (GangState.FAILED, "refused"),
     "registry down": (GangState.FAILED, "infrastructure"),
     "over quota": (GangState.WAITING, ""),
     "not admitted": (GangState.FAILED, "refused"),
+    "not admitted to the pod's namespace": (GangState.FAILED, "refused"),
+    "webhook down": (GangState.WAITING, ""),
+    "no account": (GangState.WAITING, ""),
     "half placed": (GangState.WAITING, ""),
     "unplaced": (GangState.WAITING, ""),
     "expired": (GangState.FAILED, "capacity"),
     "pulling": (GangState.CREATING, ""),
+    "node has not read its services yet": (GangState.CREATING, ""),
     "registry not trusted yet": (GangState.CREATING, ""),
     "running": (GangState.READY, ""),
     "one ended": (GangState.READY, ""),
@@ -65,6 +94,20 @@ def test_the_first_row_that_matches_gives_the_state(case: str) -> None:
     assert (status.state, cause) == EXPECTED[case]
     assert status.state.name in RULES[row].state
     assert status.run == RUN
+
+
+def test_a_gang_that_a_finalizer_keeps_says_which() -> None:
+    message = CASES["kept by a finalizer"][1]().status.message
+    assert message == "its JobSet is being deleted; waiting for whoever set the finalizer example.com/never"
+
+
+@pytest.mark.parametrize("case", ["its Workload was deleted", "its Workload is being deleted"])
+def test_a_gang_whose_workload_was_deleted_names_kueue(case: str) -> None:
+    failure = CASES[case][1]().status.failure
+    assert failure is not None
+    assert failure.message.startswith(
+        "Kueue stopped it, because it has no admitted Workload (deleted, replaced, or resumed by hand): pod b-"
+    )
 
 
 def test_a_status_says_whose_gang_it_is() -> None:

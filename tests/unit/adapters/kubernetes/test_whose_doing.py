@@ -12,13 +12,16 @@ from bastion.adapters.kubernetes import failures, seen
 LOW = "The node was low on resource: {what}. Threshold quantity: 100Mi, available: 50Mi. "
 
 
-def pod(*, run: str = "aaaaaaaaaa-1", jobset: str = "b-aaaaaaaaaa-1", **status: Any) -> seen.SeenPod:
+NAME = "b-aaaaaaaaaa-1-slice-0-1-abcde"
+
+
+def pod(*, run: str = "aaaaaaaaaa-1", jobset: str = "b-aaaaaaaaaa-1", name: str = NAME, **status: Any) -> seen.SeenPod:
     labels = {
         "bastion-run": run,
         "jobset.sigs.k8s.io/jobset-name": jobset,
         "batch.kubernetes.io/job-completion-index": "1",
     }
-    return seen.pod({"metadata": {"name": "p", "labels": labels}, "status": {"phase": "Failed", **status}})
+    return seen.pod({"metadata": {"name": name, "labels": labels}, "status": {"phase": "Failed", **status}})
 
 
 def evicted(message: str) -> dict[str, Any]:
@@ -60,3 +63,23 @@ def test_parts_of_a_copy_of_a_job_set_are_not_the_runs() -> None:
     assert pod(jobset="copy").run == ""
     labels = {"bastion-run": "aaaaaaaaaa-1", "jobset.sigs.k8s.io/jobset-name": "copy"}
     assert seen.job({"metadata": {"name": "copy-slice-0", "labels": labels}}).run == ""
+
+
+def test_a_pod_that_someone_copied_with_its_labels_is_no_host() -> None:
+    """As `kubectl debug --copy-to=mine --keep-labels` does; what becomes of it must not end the job."""
+    assert pod(name="mine").run == ""
+    assert pod(name="b-aaaaaaaaaa-10-slice-0-1-abcde").run == ""
+
+
+def jobset(name: str, labels: dict[str, str], template: dict[str, str]) -> dict[str, Any]:
+    slices = {"name": "slice", "template": {"metadata": {"labels": template}, "spec": {}}}
+    return {"metadata": {"name": name, "labels": labels}, "spec": {"replicatedJobs": [slices]}}
+
+
+@pytest.mark.parametrize("labels", [{}, {"bastion-managed": "other", "bastion-run": "zzzzzzzzzz-1"}])
+def test_a_job_set_stays_ours_whatever_happens_to_its_labels(labels: dict[str, str]) -> None:
+    ours = {"bastion-managed": "team", "bastion-run": "aaaaaaaaaa-1"}
+    found = jobset("b-aaaaaaaaaa-1", labels, ours)
+    assert (seen.manager(found), seen.jobset(found).run) == ("team", "aaaaaaaaaa-1")
+    copy = jobset("b-aaaaaaaaaa-2", labels, ours)
+    assert seen.manager(copy) == labels.get("bastion-managed", ""), "somebody's copy"

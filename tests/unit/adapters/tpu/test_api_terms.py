@@ -7,7 +7,7 @@ import re
 import pytest
 from google.cloud import tpu_v2
 
-from bastion.adapters.tpu.api_terms import creation_failure, label_value, slice_state, status_message
+from bastion.adapters.tpu.api_terms import creation_failure, label_value, slice_state, status_message, user_labels
 from bastion.core.errors import GangExists, ProvisionerError, ProvisionerRefused, Stockout
 from bastion.core.model.gangs import GangState
 
@@ -96,3 +96,9 @@ def test_whatever_else_becomes_a_label_that_no_other_name_gets() -> None:
 )
 def test_a_creation_that_is_refused_for_good_says_what_to_do(code: int, message: str, todo: str) -> None:
     assert todo in str(creation_failure(code, message))
+
+
+def test_the_users_labels_are_put_on_nodes_where_google_cloud_takes_them() -> None:
+    taken = {"team": "red", "a-b_c": "0-x_", "empty": "", "k" * 63: "v" * 63}
+    left_out = {"Team": "red", "team2": "Red", "app.kubernetes": "x", "version": "1.2", "0team": "x", "goog-x": "y"}
+    assert user_labels(taken | left_out) == taken

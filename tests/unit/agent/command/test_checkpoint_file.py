@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from random import Random
 
 import pytest
 
 from bastion.agent.command.checkpoint_file import CheckpointFile
-from bastion.core import limits
 from bastion.testing.manual_clock import ManualClock
-
-PAUSE = limits.CHECKPOINT_REPORT_SECONDS
 
 
 class JumpyClock(ManualClock):
@@ -28,7 +24,7 @@ class Folder:
     def __init__(self, folder: Path) -> None:
         self.path = folder / "checkpoint"
         self.clock = JumpyClock()
-        self.watched = CheckpointFile(self.path, clock=self.clock, rng=Random(1))
+        self.watched = CheckpointFile(self.path, clock=self.clock)
 
     def touch(self, *, ahead: float = 0.0) -> float:
         self.path.touch()
@@ -50,7 +46,6 @@ def folder(tmp_path: Path) -> Folder:
 def test_an_untouched_file_is_no_checkpoint(folder: Folder):
     folder.clock.advance(100)
     assert folder.latest() is None
-    assert folder.watched.to_report() is None
 
 
 def test_the_checkpoint_is_when_the_file_was_last_touched(folder: Folder):
@@ -108,25 +103,3 @@ def test_what_is_no_plain_file_is_no_checkpoint(folder: Folder, make: str):
         if make == "link":
             target.touch()
     assert folder.latest() is None
-
-
-def test_a_checkpoint_is_told_at_once_and_one_that_follows_soon_only_after_a_pause(folder: Folder):
-    folder.clock.advance(100)
-    folder.touch()
-    assert folder.watched.to_report() == folder.watched.latest()
-    told = 0
-    for _ in range(360):
-        folder.clock.advance(10)
-        folder.touch()
-        told += folder.watched.to_report() is not None
-    assert 3600 / (PAUSE * 1.2) - 1 <= told <= 3600 / (PAUSE * 0.8)
-    folder.clock.advance(2 * PAUSE)
-    assert folder.watched.to_report() is not None, "the last one is told though the file was not touched again"
-    assert folder.watched.to_report() is None
-
-
-def test_a_checkpoint_after_a_long_pause_is_told_at_once(folder: Folder):
-    for _ in range(3):
-        folder.clock.advance(2 * PAUSE)
-        folder.touch()
-        assert folder.watched.to_report() is not None

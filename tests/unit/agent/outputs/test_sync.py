@@ -207,6 +207,26 @@ def test_a_file_that_never_rests_stays_as_it_was_before_and_holds_nothing_up(tmp
     assert sync.left_out == {}
 
 
+def test_an_event_file_that_never_rests_is_stored_as_far_as_it_was(tmp_path: Path, out: Path):
+    memory = MemoryStore()
+    events = out / "events.out.tfevents.1700000000.host.1.0"
+
+    def append(_key: str) -> None:
+        with events.open("ab") as file:
+            file.write(b"more")
+
+    events.write_bytes(b"begun ")
+    sync = sync_of(Meddling(memory, append), out, part_bytes=8, settle_seconds=SETTLE_SECONDS)
+    for _ in range(2):
+        assert sync.sync_once()
+        assert sync.left_out == {}
+        restored(memory, tmp_path / "new")
+        stored = (tmp_path / "new" / events.name).read_bytes()
+        assert stored.startswith(b"begun ")
+        assert events.read_bytes().startswith(stored)
+    assert len(stored) > len(b"begun ")
+
+
 def test_two_manifests_stay_and_the_newest_of_an_earlier_run_and_what_they_name(
     store: MemoryStore, tmp_path: Path, out: Path
 ):

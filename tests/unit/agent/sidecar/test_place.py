@@ -37,7 +37,9 @@ def build(
     who = identity(slices=slices)
     order = Order(run=RUN, action=OrderAction.RUN, command="x", env=env or {}, proxy="lake:k")
     facts = HostFacts(
-        marker="m", preempt_file="/p", checkpoint_file="/c", coordinator="127.100.9.1:20123", emulated=emulated, cpus=2,
+        marker="m", preempt_file="/p", checkpoint_file="/c", step_file="/s", results_file="/r",
+        coordinator="127.100.9.1:20123",
+        emulated=emulated, cpus=2,
         interpreter="/opt/bin/python", proxy=place_of(who, FOLDER, emulated=emulated) if with_proxy else None,
     )  # fmt: skip
     return command_environment(base or {"PATH": "/usr/bin"}, order, who, facts)
@@ -135,6 +137,15 @@ def test_the_proxy_gets_the_agents_environment_and_what_the_job_says_of_it_and_n
         "PROXY_CERT_PATH": "/state/run.1/proxy-certificates", "GCS_PROXY_STATE_PATH": "/state/run.1/proxy",
         "PYTHONUNBUFFERED": "1",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("given", "users"), [({}, "703"), ({"GCS_PROXY_USERS": "7"}, "7,703"), ({"GCS_PROXY_USERS": "any"}, "any")]
+)
+def test_a_proxy_admits_the_user_of_the_command(given: dict[str, str], users: str) -> None:
+    order = Order(run=RUN, action=OrderAction.RUN, command="x", env=given, proxy="lake:k")
+    found = proxy_variables(place_of(identity(), FOLDER, emulated=True), {}, order, marker="m", user=703)
+    assert found["GCS_PROXY_USERS"] == users
 
 
 @pytest.mark.parametrize("endpoint", ["http://127.0.0.1:4443", "127.0.0.1:4443"])

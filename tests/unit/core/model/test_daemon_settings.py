@@ -7,47 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from bastion.core.model import daemon_settings, job_spec
+from bastion.core.model import daemon_settings
 from bastion.core.model.budgets import Budgets
-from bastion.core.model.clusters import ClusterSettings
 from bastion.core.model.daemon_settings import FINDERS, SettingsError, load
 from bastion.core.model.gangs import CapacityModel, Place
 from bastion.core.model.instance_types import cloud_tpu_types, lookup
-from bastion.core.model.pods import PodSettings, Toleration, Volume
 from bastion.core.model.provisioning import BUILT_IN, tiers_without_settings, why_not_placed
 from bastion.core.model.world import Installation, World, next_place
 from quota import load as load_quota
-from tests.support.job_specs import new_spec
+from tests.support.daemon_settings_files import GOOD, problems, runner
 
 PAGE = Path(__file__).resolve().parents[4] / "docs" / "reference" / "daemon-settings.md"
-GOOD = """
-project = "my-project"
-[defaults]
-network = "net"
-external_ips = false
-service_account = "worker@my-project.iam"
-[types.v4]
-zones = ["us-central2-b"]
-[types.v5litepod]
-zones = ["us-west4-a", "us-central1-a"]
-subnetwork = "sub"
-runtime_version = "v2-alpha-tpuv5-lite"
-[[tiers]]
-model = "reserved"
-reservation = { v4 = "r4", v5litepod = "r5" }
-[[tiers]]
-model = "on-demand"
-zones = { v5litepod = ["us-south1-a"] }
-[[tiers]]
-model = "spot"
-"""
 V4, V5E = lookup("tpu-v4-16"), lookup("tpu-v5litepod-16")
-
-
-def problems(text: str) -> list[str]:
-    with pytest.raises(SettingsError) as refusal:
-        load(text.encode())
-    return [str(problem) for problem in refusal.value.problems]
 
 
 def test_a_tier_says_as_what_a_gang_is_created_and_its_type_where() -> None:
@@ -95,6 +66,27 @@ def test_what_a_file_does_not_say_are_the_limits() -> None:
     assert load(more.encode()).budgets == Budgets(
         failure_grace_seconds=7, infrastructure_attempts=9, power_off_seconds=1800
     )
+
+
+@pytest.mark.parametrize(
+    ("line", "user"),
+    [
+        ("", "bastion-job"),
+        ("host_job_user = true\n", "bastion-job"),
+        ("host_job_user = false\n", ""),
+        ('host_job_user = "trainer"\n', "trainer"),
+        ('host_job_user = "64000:64001"\n', "64000:64001"),
+    ],
+)
+def test_commands_have_a_user_of_their_own_unless_the_file_says_otherwise(line: str, user: str) -> None:
+    assert load((line + GOOD).encode()).host_job_user == user
+    assert BUILT_IN.host_job_user == ""
+
+
+@pytest.mark.parametrize("value", ['""', '"0:0"', '"a b"', '"64000:"', "1", '"-u"'])
+def test_a_user_that_no_host_can_have_is_refused(value: str) -> None:
+    with pytest.raises(daemon_settings.SettingsError, match="host_job_user is not valid"):
+        load((f"host_job_user = {value}\n" + GOOD).encode())
 
 
 @pytest.mark.parametrize(
@@ -160,7 +152,9 @@ def test_every_required_key_of_an_empty_file_is_told_at_once() -> None:
             "line 4: defaults.netwrok is not a valid key; did you mean net",
         ),
         ("[types.v4]", "[types.v5e]", "types.v5e is not a served resource type; did you mean v5litepod?"),
-        ("[types.v4]", "[types.b200]", "types.b200 is not a served resource type; served: tpu7x, v2, v3, v4"),
+        ("[types.v4]", "[types.gb200]", "types.gb200 is not a served resource type; served: a100, a100-80gb, b200"),
+        ("[types.v4]", "[types.h100-80gb]", "types.h100-80gb is not a served resource type; did you mean h100?"),
+        ("[types.v4]", "[types.a100]", "types.a100.zones: Cloud TPU has no a100; use a cluster (k8s:NAME)"),
         ("[types.v4]", "[tiers]\n[types.v4]", "the file is not valid TOML"),
         ('["us-central2-b"]', '"us-central2-b"', "types.v4.zones is not valid: input should be a valid list"),
         ('["us-central2-b"]', '["US/x"]', "types.v4.zones[0] is not valid"),
@@ -211,12 +205,6 @@ def test_a_zone_in_which_the_type_was_never_offered_is_a_warning() -> None:
         "v4 was not offered in us-central1-a when this version was made, but in us-central2-b",
     )
     assert load(GOOD.encode()).warnings == ()
-
-
-def runner(instance_type: str) -> job_spec.Runner:
-    found = new_spec(command="x", instance_type=instance_type).runner
-    assert found is not None
-    return found
 
 
 def test_a_job_is_held_whose_type_has_no_zones() -> None:
@@ -275,95 +263,3 @@ def test_the_reference_has_every_key_every_finder_and_an_example_that_is_valid()
     examples = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     assert [load(example.encode()).project for example in examples] == ["my-project"] * 2
     assert load(examples[0].encode()).warnings == ()
-
-
-CLUSTERS = """
-[clusters.training]
-provider = "gke"
-server = "https://10.0.0.2"
-uid = "5f0c0000-0000-0000-0000-000000000000"
-namespace = "training"
-service_account = "bastion-worker"
-
-[defaults.pod]
-cpu = "100"
-image = "registry.example/train:v1"
-
-[types.v5p]
-zones = ["k8s:training"]
-
-[types.v5p.pod]
-memory = "300Gi"
-resources = { "vpc.amazonaws.com/efa" = "4" }
-tolerations = [{ key = "team", operator = "Equal", value = "a" }]
-volumes = [{ path = "/data", claim = "data" }, { path = "/models", bucket = "models", read_only = true }]
-
-[[tiers]]
-model = "flex-start"
-"""
-IN_BOTH = CLUSTERS.replace('["k8s:training"]', '["us-east5-a", "k8s:training"]\nservice_account = "a"')
-
-
-def test_a_bastion_with_clusters_alone_needs_no_project_and_a_type_has_its_pods_settings() -> None:
-    settings = load(CLUSTERS.encode())
-    assert settings.clusters["training"] == ClusterSettings(
-        name="training",
-        provider="gke",
-        server="https://10.0.0.2",
-        uid="5f0c0000-0000-0000-0000-000000000000",
-        namespace="training",
-        service_account="bastion-worker",
-    )
-    (place,) = settings.places(lookup("tpu-v5p-16"), 0)
-    assert (place.zone, place.model, settings.warnings) == ("k8s:training", CapacityModel.FLEX_START, ())
-    assert place.pod == PodSettings(
-        image="registry.example/train:v1",
-        cpu="100",
-        memory="300Gi",
-        resources={"vpc.amazonaws.com/efa": "4"},
-        tolerations=(Toleration(key="team", operator="Equal", value="a"),),
-        volumes=(Volume(path="/data", claim="data"), Volume(path="/models", bucket="models", read_only=True)),
-    )
-
-
-def test_a_job_with_an_image_goes_to_clusters_only_and_one_without_to_places_that_need_none() -> None:
-    both = load(f'project = "p"\n{IN_BOTH}'.encode())
-    v5p = lookup("tpu-v5p-16")
-    assert [(p.zone, p.pod is None) for p in both.places(v5p, 0)] == [("us-east5-a", True), ("k8s:training", False)]
-    assert [p.zone for p in both.places(v5p, 0, has_image=True)] == ["k8s:training"]
-    without = load(f'project = "p"\n{IN_BOTH}'.replace('image = "registry.example/train:v1"', "").encode())
-    assert [p.zone for p in without.places(v5p, 0)] == ["us-east5-a"]
-
-
-def test_a_job_is_held_that_has_an_image_and_no_cluster_or_a_cluster_and_no_image() -> None:
-    with_image = new_spec(command="x", instance_type="tpu-v4-16", image="a/b").runner
-    assert "its image needs a Kubernetes cluster" in why_not_placed(load(GOOD.encode()), with_image)
-    imageless = load(CLUSTERS.replace('image = "registry.example/train:v1"', "").encode())
-    assert "name one with --image, or set types.v5p.pod.image" in why_not_placed(imageless, runner("tpu-v5p-16"))
-    assert why_not_placed(load(CLUSTERS.encode()), runner("tpu-v5p-16")) == ""
-
-
-@pytest.mark.parametrize(
-    ("old", "new", "words"),
-    [
-        ("k8s:training", "k8s:trianing", "there is no cluster trianing; did you mean k8s:training?"),
-        ("k8s:training", "k8s:b", "names k8s:b, but there is no cluster b; add a table [clusters.b]"),
-        ("k8s:training", "us-east5-a", "project is missing"),
-        ("[types.v5p]", '[types.v2]\nzones = ["k8s:training"]\n[types.v5p]', "Kubernetes has no v2; use a zone of"),
-        ("uid = ", "# uid = ", "clusters.training.uid is missing; find it with: kubectl get namespace"),
-        ("namespace = ", "namespaze = ", "clusters.training.namespaze is not a valid key; did you mean namespace?"),
-        ("server = ", 'kubeconfig = "/k"\nserver = ', "clusters.training has both server and kubeconfig; remove one"),
-        ("server = ", 'workload_identity_provider = "pool"\nserver = ', "workload_identity_provider is not valid"),
-        ('"300Gi"', '"300 gigs"', "types.v5p.pod.memory is not valid"),
-        ("memory = ", "memroy = ", "types.v5p.pod.memroy is not a valid key; did you mean memory?"),
-        ('claim = "data"', "read_only = true", "types.v5p.pod.volumes[0] must have either claim or bucket"),
-        ('key = "team", ', "", "types.v5p.pod.tolerations[0].key is missing"),
-    ],
-)  # fmt: skip
-def test_a_wrong_value_of_a_cluster_or_its_pods_is_told(old: str, new: str, words: str) -> None:
-    assert any(words in problem for problem in problems(CLUSTERS.replace(old, new, 1)))
-
-
-def test_a_type_of_clusters_alone_is_refused_in_a_zone_of_cloud_tpu() -> None:
-    text = GOOD.replace("[types.v4]", '[types.tpu7x]\nservice_account = ""', 1)
-    assert any("Cloud TPU has no tpu7x; use a cluster (k8s:NAME) instead of" in problem for problem in problems(text))

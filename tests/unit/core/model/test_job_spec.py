@@ -110,12 +110,48 @@ def test_a_creation_time_without_fraction_is_what_python_writes_for_a_whole_seco
         ),
         ({"runner": {"kind": "gke", "instance_type": "tpu-v4-8"}}, "runner.kind"),
         ({"runner": {"kind": "tpu", "instance_type": "tpu-v4-32"}}, "needs {'v4': 32}"),
+        ({"runner": {"kind": "gpu", "instance_type": "tpu-v4-8"}}, "runner.kind is 'gpu', but tpu-v4-8 needs 'tpu'"),
+        ({"runner": {"kind": "tpu", "instance_type": "gpu-l4-1"}}, "runner.kind is 'tpu', but gpu-l4-1 needs 'gpu'"),
     ],
 )
 def test_a_spec_that_breaks_a_rule_is_refused_with_the_field_at_fault(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(InvalidSpec) as refusal:
         parse(document(**changes))
     assert words in str(refusal.value)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"runner": "tpu"}, "runner: must be an object: {...}"),
+        ({"runner__inputs": "s3://data/x"}, "runner.inputs: must be a list: [...]"),
+        ({"runner__inputs": ["s3://data/x:x"]}, "runner.inputs.0: must be an object: {...}"),
+        ({"runner__inputs": [{"url": "s3://data/x"}]}, "runner.inputs.0.dir: is missing"),
+        ({"runner__inputs": [{"url": 3, "dir": "x"}]}, 'runner.inputs.0.url: must be a string: "..."'),
+        ({"runner__inputs": [{}] * 17}, "runner.inputs: has 17 entries; the maximum is 16"),
+        ({"runner__secrets": ["A"]}, "runner.secrets: must be an object: {...}"),
+        ({"runner__kind": "gke"}, "runner.kind: must be 'tpu' or 'gpu'"),
+        ({"runner__stuck_after_seconds": 1}, "runner.stuck_after_seconds: must be at least 5"),
+        ({"runner__num_replicas": "2"}, "runner.num_replicas: must be a whole number"),
+        ({"runner__num_replicas": 1.5}, "runner.num_replicas: must be a whole number"),
+        ({"metadata__priority": 6}, "metadata.priority: must be at most 5"),
+        ({"metadata__user_id": "a" * 129}, "metadata.user_id: must have at most 128 characters"),
+        ({"command": ""}, "command: must not be empty"),
+        ({"command": "a\x00b"}, "command: has a character that is not allowed there"),
+    ],
+)
+def test_what_is_wrong_is_said_in_words_for_the_specs_writer(changes: dict[str, Any], message: str) -> None:
+    runner = {"kind": "tpu", "instance_type": "tpu-v4-8"}
+    with pytest.raises(InvalidSpec) as refusal:
+        parse(document(**{"runner": runner, **changes}))
+    assert str(refusal.value) == f"not a valid job spec (version 1): {message}"
+
+
+@pytest.mark.parametrize("no_object", [b"3", b"null", b"[]", b'"a"'])
+def test_a_document_that_is_no_object_is_called_that(no_object: bytes) -> None:
+    with pytest.raises(InvalidSpec, match="object") as refusal:
+        parse(no_object)
+    assert "_Spec" not in str(refusal.value)
 
 
 def test_an_instance_type_that_does_not_exist_is_refused_with_those_that_do() -> None:
@@ -236,6 +272,27 @@ def test_what_a_runner_leaves_out_or_gives_as_null_is_the_default(absent: dict[s
         ("output_dir", "a\nb"),
         ("output_sync", "all"),
         ("max_wait_seconds", 0),
+        ("stuck_after_seconds", 4),
+        ("stuck_after_seconds", 367 * 86400),
+        ("secrets", ["A=file:/a"]),
+        ("secrets", {"A": "hunter2"}),
+        ("secrets", {"A": "file:a"}),
+        ("secrets", {"A": "file:/a\nb"}),
+        ("secrets", {"A": "env:"}),
+        ("secrets", {"A": "sm://our-team"}),
+        ("secrets", {"A": "sm://our-team/key/"}),
+        ("secrets", {"A": "sm://our-team/../key"}),
+        ("secrets", {"A": "sm://our-team/key/latest?x"}),
+        ("secrets", {"A": "sm://Our-Team/key"}),
+        ("secrets", {"A": "k8s:wandb/key"}),
+        ("secrets", {"A": "k8s:secret/wandb"}),
+        ("secrets", {"A": "k8s:secret/Wandb/key"}),
+        ("secrets", {"A": "k8s:secret/wandb/.."}),
+        ("secrets", {"A": "k8s:secret/wandb/..key"}),
+        ("secrets", {"A": "k8s:secret/wandb/a/b"}),
+        ("secrets", {"A B": "file:/a"}),
+        ("secrets", {"BASTION_A": "file:/a"}),
+        ("secrets", {f"A{number}": "file:/a" for number in range(33)}),
         ("proxy", ""),
         ("proxy", "lake"),
         ("proxy", f"gs://lake:{KEY}"),
@@ -246,3 +303,10 @@ def test_a_runner_that_asks_for_the_impossible_is_refused_by_field(field: str, v
     with pytest.raises(InvalidSpec, match=f"runner.{field}") as refused:
         parse(runner(**{field: value}))
     assert "Value error" not in str(refused.value)
+    assert "hunter2" not in str(refused.value)
+
+
+def test_a_variable_is_a_secret_or_not() -> None:
+    document = {**runner(secrets={"A": "file:/a"}), "env_vars": {"A": "x"}}
+    with pytest.raises(InvalidSpec, match=r"runner.secrets and env_vars both set A; remove one of them"):
+        parse(document)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from bastion.core.bucket import protocol
 from bastion.core.bucket.protocol import AgentArguments
 from bastion.core.model.gangs import GangRef, Place
@@ -23,6 +25,8 @@ def plan(*, place: Place | None = None, instance_type: str = "tpu-v4-16", cleanu
         code_asset_path="gs://b/c.tar",
         cleanup_command="false",
         proxy="lake:projects/p/locations/global/keyRings/r/cryptoKeys/k",
+        stuck_after_seconds=60 if instance_type else None,
+        secrets={"A": "file:/a"} if instance_type else None,
     )
     record = JobRecord(name="job", uid="aaaaaaaaaa", generation=1, job=spec, queued_at=1.0)
     attempt = Attempt(number=0 if cleanup else 1, token="t", started_at=2.0, place=place, agent="abc", try_number=2)
@@ -53,6 +57,18 @@ def test_an_order_carries_what_the_spec_says_of_its_command() -> None:
     assert (order.try_number, order.max_tries, order.setup, order.code) == (2, 3, "make", "gs://b/c.tar")
     assert (order.output_dir, order.output_sync) == ("out", "each")
     assert order.proxy == "lake:projects/p/locations/global/keyRings/r/cryptoKeys/k"
+    assert (order.stuck_after_seconds, order.secrets, order.dump_stacks) == (60, {"A": "file:/a"}, False)
+
+
+def test_commands_of_slices_run_as_the_hosts_user_and_others_as_their_provisioner_says() -> None:
+    settings = replace(SETTINGS, host_job_user="bastion-job")
+
+    def job_user(each: RunPlan) -> str:
+        request = replace(each, settings=settings).create().request
+        return protocol.read(AgentArguments, request.agent_arguments.encode()).job_user
+
+    assert [job_user(plan()), job_user(plan(instance_type="")), job_user(plan(cleanup=True))] == ["bastion-job", "", ""]
+    assert not plan().order().root
 
 
 def test_a_cleanup_command_is_one_host_of_the_bastion_without_any_of_it() -> None:
@@ -61,6 +77,7 @@ def test_a_cleanup_command_is_one_host_of_the_bastion_without_any_of_it() -> Non
     order = cleanup.order()
     assert (order.command, order.max_tries, order.setup, order.code, order.output_dir) == ("false", 1, "", "", "")
     assert order.proxy == ""
+    assert (order.stuck_after_seconds, order.secrets) == (0, {})
 
 
 def test_the_digest_of_a_bundle_is_ordered_with_it_and_on_the_bastion_nothing_is_set_up() -> None:

@@ -283,3 +283,36 @@ def test_a_duration_of_nothing_is_no_history() -> None:
 def test_a_job_starts_after_its_cooldown() -> None:
     resting = job("w", 16, evictions=2, futile_evictions=2, evicted_at=NOW - HOUR, evicted_seconds=4 * HOUR)
     assert tell([resting], "w")["w"].p90 == NOW + HOUR
+
+
+@pytest.mark.parametrize(
+    ("most", "declared", "history", "left"),
+    [
+        (HOUR, None, (), 0.75 * HOUR),  # unknown otherwise
+        (HOUR, 2 * HOUR, (), 0.75 * HOUR),
+        (HOUR, 0.5 * HOUR, (), 0.25 * HOUR),
+        (HOUR, None, (3 * HOUR,) * 5, 0.75 * HOUR),
+        (HOUR / 8, None, (), 0.0),  # it is being stopped
+        (None, 2 * HOUR, (), 1.75 * HOUR),
+    ],
+)
+def test_a_job_is_expected_to_end_when_its_own_time_is_over(
+    most: float | None, declared: float | None, history: tuple[float, ...], left: float
+) -> None:
+    holder = job("h", 16, running_for=HOUR / 4, max_run_seconds=most)
+    eta = tell(
+        [holder, job("w", 16, project="b")],
+        "w",
+        declared={} if declared is None else {"h": declared},
+        history=[(JobProfile.of(holder), seconds) for seconds in history],
+    )["w"]
+    assert eta.p50 is not None
+    assert eta.p50 - NOW == pytest.approx(left, abs=1)
+
+
+def test_the_smaller_of_its_own_time_and_its_projects_counts() -> None:
+    jobs = [job("h", 16, running_for=0.0, max_run_seconds=HOUR), job("w", 16)]
+    for hours, expected in ((0.5, 0.5), (2.0, 1.0)):
+        eta = tell(jobs, "w", policy=ruled(keep_idle_seconds=0.0, maximum_runtime_seconds=hours * HOUR))["w"]
+        assert eta.p50 is not None
+        assert eta.p50 - NOW == pytest.approx(expected * HOUR, abs=1)

@@ -23,12 +23,17 @@ class Rules:
     creates_on_update = False
     # The validating webhook that a cluster has for this kind.
     webhook = ""
+    # Whether that webhook refuses with a plain error, 403, instead of a status of its own.
+    plain_denials = False
 
     def name_rule(self, name: str) -> list[str]:
         return names.subdomain(name)
 
     def default(self, document: Object) -> None:
         """Fill in defaults, in place, of new and changed objects."""
+
+    def admit(self, document: Object) -> None:
+        """Fill in what the mutating webhook of a cluster adds to a new object."""
 
     def prepare_create(self, document: Object) -> None:
         """Set what a new object starts with, after its metadata is complete."""

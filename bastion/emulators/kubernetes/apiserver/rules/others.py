@@ -127,7 +127,7 @@ class SecretRules(Rules):
 
 class ConfigMapRules(Rules):
     def create_problems(self, document: Object) -> list[Problem]:
-        found = _data_problems(document, "data") + _data_problems(document, "binaryData")
+        found = _data_problems(document, "data", is_text=True) + _data_problems(document, "binaryData")
         for key in document.get("binaryData") or {}:
             if key in (document.get("data") or {}):
                 found.append(invalid_value(f"data[{key}]", key, "duplicate of key present in binaryData"))
@@ -137,7 +137,8 @@ class ConfigMapRules(Rules):
         return self.create_problems(document) + _immutable_problems(document, old)
 
 
-def _data_problems(document: Object, field: str) -> list[Problem]:
+def _data_problems(document: Object, field: str, *, is_text: bool = False) -> list[Problem]:
+    """`is_text`: whether values stand for themselves, and not for what they are the base64 of."""
     data = document.get(field) or {}
     text = (
         "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',"
@@ -145,7 +146,8 @@ def _data_problems(document: Object, field: str) -> list[Problem]:
     )
     valid = "-._abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
     found = [invalid_value(f"{field}[{key}]", key, text) for key in data if not key or key.strip(valid)]
-    if sum(len(str(value)) for value in data.values()) > _DATA_MAX_BYTES:
+    sizes = (len(str(value).encode()) if is_text else len(str(value)) * 3 // 4 for value in data.values())
+    if sum(sizes) > _DATA_MAX_BYTES:
         found.append(Problem("TooLong", "", f"may not be more than {_DATA_MAX_BYTES} bytes"))
     return found
 

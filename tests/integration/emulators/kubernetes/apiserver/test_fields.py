@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from bastion.emulators.kubernetes.apiserver import resources, schemas
-from tests.support.kubernetes_schemas import crd_documents
+from tests.support.kubernetes_schemas import crd_documents, kueue_documents
 
 _CONTAINER = re.compile(r"(list|dict)[(\[](?:str, ?)?(.+)[)\]]", re.IGNORECASE)
 _PLAIN = {"str": "string", "int": "integer", "bool": "boolean", "float": "number", "datetime": "time", "object": "any"}
@@ -64,6 +64,17 @@ def test_sets_have_the_fields_of_their_definition() -> None:
         pytest.skip(str(error))
     schema = definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     _compare("JobSet", schema, "")
+
+
+def test_kueues_kinds_have_the_fields_of_their_definitions() -> None:
+    try:
+        definitions = kueue_documents()
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    for definition in definitions:
+        _compare(
+            definition["spec"]["names"]["kind"], definition["spec"]["versions"][0]["schema"]["openAPIV3Schema"], ""
+        )
 
 
 def _compare(name: str, schema: Mapping[str, Any], path: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from bastion.emulators.kubernetes.client.requests import Propagation
-from bastion.emulators.kubernetes.controllers.objects import JOB_FINALIZER, has_finalizer, owners_of
+from bastion.emulators.kubernetes.controllers.api_objects import JOB_FINALIZER, has_finalizer, owners_of
 from tests.support.kubernetes_jobs import JOB_SETS, JOBS, job_set
 from tests.support.kubernetes_machine import StartMachine
 from tests.support.waiting import until

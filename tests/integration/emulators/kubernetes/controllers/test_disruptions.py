@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from bastion.emulators.kubernetes.client import Obj
+from bastion.emulators.kubernetes.controllers.api_objects import (
+    JOB,
+    JOB_SET,
+    NODE,
+    condition_of,
+    is_deleting,
+    name_of,
+    node_name_of,
+)
 from bastion.emulators.kubernetes.controllers.cluster import utc_now
 from bastion.emulators.kubernetes.controllers.node_faults import (
     UNREACHABLE_TAINT,
     lose_node,
     preempt_node,
     remove_node,
-)
-from bastion.emulators.kubernetes.controllers.objects import (
-    JOB,
-    JOB_SET,
-    condition_of,
-    is_deleting,
-    name_of,
-    node_name_of,
 )
 from tests.support.kubernetes_jobs import job_set
 from tests.support.kubernetes_machine import Machine, StartMachine
@@ -96,6 +97,7 @@ def test_a_held_pool_makes_no_machines(start: StartMachine) -> None:
     pool = machine.controllers.node_pools.names[0]
     machine.controllers.node_pools.hold(pool)
     remove_node(machine.client, name_of(machine.nodes()[0]))
+    until(lambda: len(machine.controllers.cluster.informer(NODE).items()) == 3, 20)
     machine.submit(job_set(hosts=4))
     until(lambda: len(machine.running()) == 3, 20)
     assert len(machine.nodes()) == 3

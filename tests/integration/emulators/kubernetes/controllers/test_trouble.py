@@ -10,9 +10,7 @@ from pathlib import Path
 from bastion.emulators.kubernetes.apiserver import ApiServer
 from bastion.emulators.kubernetes.apiserver.faults import Fault
 from bastion.emulators.kubernetes.client import ApiClient, ApiError, Obj
-from bastion.emulators.kubernetes.controllers.controllers import Controllers
-from bastion.emulators.kubernetes.controllers.nodes import Pool
-from bastion.emulators.kubernetes.controllers.objects import (
+from bastion.emulators.kubernetes.controllers.api_objects import (
     COMPLETION_INDEX,
     JOB,
     JOB_SET,
@@ -21,6 +19,8 @@ from bastion.emulators.kubernetes.controllers.objects import (
     labels_of,
     phase_of,
 )
+from bastion.emulators.kubernetes.controllers.controllers import Controllers
+from bastion.emulators.kubernetes.controllers.nodes import Pool
 from tests.support.fake_kubelet import FakeKubelet
 from tests.support.kubernetes_jobs import JOB_SETS, job_set
 from tests.support.kubernetes_machine import Machine

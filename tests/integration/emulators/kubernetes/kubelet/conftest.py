@@ -11,18 +11,8 @@ from bastion.emulators import state_folder
 from bastion.emulators.kubernetes.address import ADDRESS_FILE
 from bastion.emulators.kubernetes.apiserver import ApiServer
 from bastion.emulators.kubernetes.client import Address, ApiClient, ApiError
-from tests.kube.real_server import RealServer, missing
+from tests.kube.real_server import RealServer
 from tests.support.waiting import until
-
-
-@pytest.fixture(scope="session")
-def real_server(request: pytest.FixtureRequest) -> Iterator[RealServer]:
-    if "kube" not in request.config.getoption("markexpr"):
-        pytest.skip("the real API server is asked for by: pytest -m kube")
-    if absent := missing():
-        pytest.skip(absent)
-    with RealServer() as server:
-        yield server
 
 
 @pytest.fixture(params=["emulated", pytest.param("real", marks=pytest.mark.kube)])

@@ -264,9 +264,10 @@ def test_a_lost_node_says_nothing_and_its_pods_live_until_it_is_gone(node: Node)
     node.wait(pod, "Running")
     node.wait_file(pod, "up")
     lose_node(node.client, "node-1", now=utc_now())
-    node.delete(pod, grace_seconds=30)
     node.add_node("node-2")
-    # The kubelet has seen the deletion when a later pod has ended.
+    # The kubelet has seen the loss when a pod of a later node has ended, and then the deletion when a later pod has.
+    node.wait(node.create(nodeName="node-2"), "Succeeded")
+    node.delete(pod, grace_seconds=30)
     node.wait(node.create(nodeName="node-2"), "Succeeded")
     uid = pod["metadata"]["uid"]
     assert processes.marked(MARKER, uid) != []
@@ -278,9 +279,11 @@ def test_a_lost_node_says_nothing_and_its_pods_live_until_it_is_gone(node: Node)
 def test_a_pod_that_was_deleted_before_its_node_came_never_starts(node: Node) -> None:
     pod = node.create(nodeName="node-2", metadata={"finalizers": ["example.com/keep"]})
     node.delete(pod)
+    # Nodes and pods are watched apart: a pod that was made later shows that the deletion is known.
+    assert node.wait(node.create("true"), "Failed", "Succeeded")["phase"] == "Succeeded"
     node.add_node("node-2")
     assert node.wait(pod, "Failed", "Succeeded")["phase"] == "Failed"
-    assert not list(node.folder.glob("logs/*"))
+    assert not list(node.folder.glob(f"logs/*{pod['metadata']['uid']}*"))
     node.client.patch(f"{PODS}/{pod['metadata']['name']}", {"metadata": {"finalizers": None}})
     until(lambda: node.is_gone(pod))
 

@@ -146,6 +146,14 @@ def test_a_killed_process_counts_128_more_and_a_missing_program_cannot_start(mac
     assert state.message.endswith('exec: "/bin/no-such-program": stat /bin/no-such-program: no such file or directory')
 
 
+def test_a_variable_with_a_nul_keeps_its_container_from_starting_and_no_other(machine: Machine) -> None:
+    secret = [{"name": "BINARY", "value": "a\x00b"}]
+    state = machine.run(pod(container("true", env=secret)))["host"]
+    assert (state.exit_code, state.reason) == (128, "StartError")
+    assert state.message.endswith(": invalid argument")
+    assert machine.run(pod(container("true")))["host"].reason == "Completed"
+
+
 def test_other_processes_die_with_the_first_one_even_without_the_marker(machine: Machine) -> None:
     script = "env -i setsid sleep 1000 & echo $! > pid; setsid sleep 1000 & exec true"
     mine = pod(container(script))

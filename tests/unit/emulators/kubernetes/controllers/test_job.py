@@ -9,10 +9,10 @@ from typing import Any
 import pytest
 
 from bastion.emulators.kubernetes.client import Obj
+from bastion.emulators.kubernetes.controllers.api_objects import timestamp
 from bastion.emulators.kubernetes.controllers.cluster import Outcome
 from bastion.emulators.kubernetes.controllers.exclusive import Denied
 from bastion.emulators.kubernetes.controllers.job import release, sync
-from bastion.emulators.kubernetes.controllers.objects import timestamp
 from tests.support.kubernetes_objects import NOW, a_job, a_pod, with_condition
 
 

@@ -11,11 +11,11 @@ import pytest
 from bastion.core.errors import Refused
 from bastion.emulators.kubernetes.client import ApiClient, ApiError, Obj
 from bastion.emulators.kubernetes.controllers import events, indexes
+from bastion.emulators.kubernetes.controllers.api_objects import timestamp
 from bastion.emulators.kubernetes.controllers.disruptions import end_orphan, evict
-from bastion.emulators.kubernetes.controllers.loop import Loop
 from bastion.emulators.kubernetes.controllers.nodes import Pool, build_node
-from bastion.emulators.kubernetes.controllers.objects import timestamp
 from bastion.emulators.kubernetes.controllers.pod_failures import matching_rule
+from bastion.emulators.kubernetes.controllers.reconcile_loop import Loop
 from tests.support.kubernetes_objects import NOW, a_job, a_node, a_pod
 
 
@@ -86,7 +86,46 @@ def test_every_family_of_gke_can_be_a_pool(name: str) -> None:
     assert build_node(pool, pool.names[0], 0, "a", now=NOW)["status"]["capacity"]["cpu"] != "100000m"
 
 
-@pytest.mark.parametrize("text", ["v5litepod-16", "v5litepod-16=0", "v5litepod-16=2:cheap", "v3-8=1", "nonsense=1", ""])
+@pytest.mark.parametrize(
+    ("text", "labels", "taints"),
+    [
+        (
+            "gpu-h100-8=1",
+            {"cloud.google.com/gke-accelerator": "nvidia-h100-80gb", "nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"},
+            ["nvidia.com/gpu"],
+        ),
+        ("h100-8=1:generic", {"nvidia.com/gpu.product": "NVIDIA-H100-80GB-HBM3"}, []),
+        (
+            "gpu-h100-8=1:eks:spot",
+            {"node.kubernetes.io/instance-type": "p5.48xlarge", "eks.amazonaws.com/capacityType": "SPOT"},
+            [],
+        ),
+    ],
+)
+def test_a_pool_of_gpus_is_labeled_as_its_provider_does(text: str, labels: dict[str, str], taints: list[str]) -> None:
+    pool = Pool.parse(text)
+    node = build_node(pool, pool.names[0], 0, "a", now=NOW)
+    assert labels.items() <= node["metadata"]["labels"].items()
+    assert [taint["key"] for taint in node["spec"]["taints"]] == taints
+    allocatable = node["status"]["allocatable"]
+    assert (allocatable["nvidia.com/gpu"], "google.com/tpu" in allocatable) == ("8", False)
+    assert allocatable.get("vpc.amazonaws.com/efa") == ("32" if pool.provider == "eks" else None)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "v5litepod-16",
+        "v5litepod-16=0",
+        "v5litepod-16=2:cheap",
+        "v3-8=1",
+        "nonsense=1",
+        "",
+        "gpu-l4-1=1:eks",
+        "gpu-h100-8=1:eks:gke",
+        "gpu-gb200-4=1",
+    ],
+)
 def test_a_bad_pool_is_refused(text: str) -> None:
     with pytest.raises(Refused, match="is not a valid node pool"):
         Pool.parse(text)

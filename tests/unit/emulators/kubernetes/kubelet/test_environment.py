@@ -171,6 +171,13 @@ def test_values_below_a_mount_path_are_rewritten_and_others_stay(tmp_path: Path)
     assert (tmp_path / "nested" / "part").is_dir()
 
 
+def test_a_folder_of_the_node_that_the_pod_wants_created_is_the_machines_own(tmp_path: Path) -> None:
+    wanted = {"name": "cache", "hostPath": {"path": str(tmp_path / "ssd"), "type": "DirectoryOrCreate"}}
+    brought = {"name": "driver", "hostPath": {"path": "/var/lib/driver"}}
+    volumes = volume_folders({"spec": {"volumes": [wanted, brought]}}, tmp_path / "pod")
+    assert volumes == {"cache": tmp_path / "ssd", "driver": tmp_path / "pod" / "driver"}
+
+
 def test_another_termination_message_path(tmp_path: Path) -> None:
     inside = mounts({"terminationMessagePath": "/tmp/why"}, {}, tmp_path / "message")
     assert inside.rewrite("/tmp/why") == f"{tmp_path}/message"

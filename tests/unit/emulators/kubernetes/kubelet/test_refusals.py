@@ -48,6 +48,8 @@ def refused(container: Obj | None = None, **spec: Any) -> str:
 def test_a_plain_pod_is_run() -> None:
     assert refused() == ""
     assert refused({"securityContext": {"runAsUser": os.getuid()}}) == ""
+    secret = {"sources": [{"secret": {"name": "s", "optional": True}}]}
+    assert refused(volumes=[{"name": "v", "projected": secret}], containers=[CONTAINER]) == ""
 
 
 @pytest.mark.parametrize(
@@ -59,6 +61,14 @@ def test_a_plain_pod_is_run() -> None:
         ({"shareProcessNamespace": True}, "spec.shareProcessNamespace"),
         ({"volumes": [{"name": "v", "hostPath": {"path": "/"}}]}, "a volume of kind hostPath (spec.volumes v)"),
         ({"volumes": [{"name": "v", "secret": {}}]}, "a volume of kind secret (spec.volumes v)"),
+        (
+            {"volumes": [{"name": "v", "projected": {"sources": [{"configMap": {"name": "c"}}]}}]},
+            "a volume projected from configMap (spec.volumes v)",
+        ),
+        (
+            {"volumes": [{"name": "v", "projected": {"sources": [{"secret": {"name": "s"}}]}}]},
+            "a volume projected from a Secret that is not optional (spec.volumes v)",
+        ),
         ({"initContainers": [{**CONTAINER, "restartPolicy": "Always"}]}, "spec.initContainers[0].restartPolicy"),
     ],
 )

@@ -1,0 +1,1 @@
+"""What stores in the cloud have in common: answers, retries, and writes whose result is certain."""

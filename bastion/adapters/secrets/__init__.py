@@ -1,0 +1,1 @@
+"""Sources of secrets on a host."""

@@ -1,0 +1,1 @@
+"""Inputs of a job: listed once per attempt, fetched and verified on each host, kept in a cache."""
