@@ -11,6 +11,7 @@ from typing import Protocol
 
 from bastion.core import limits
 from bastion.core.bucket.objects import ObjectMeta
+from bastion.core.model.audit import Proof
 from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangStatus, Place
 from bastion.core.model.identity import Identity, Inbox
 
@@ -234,7 +235,13 @@ class InboxProof(Protocol):
 
     Contract (the suite is `tests/contract/test_inbox.py`): what another user could put into `inbox/<user>/`, or change
     there, has a problem, or his write is refused by the bucket.
+
+    Attributes:
+        kind: What the audit trail calls it.
     """
+
+    @property
+    def kind(self) -> Proof: ...
 
     def problem(self, user: str, inbox: Inbox, meta: ObjectMeta) -> str:
         """Say why the object may not be that user's, and what to do; empty if it is his."""

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from bastion.core.model.audit import Proof
 from bastion.core.model.identity import Identity, Inbox
 from bastion.folder_format import inboxes
 from bastion.ports import ObjectMeta
@@ -20,6 +21,8 @@ _LOOKED_UP_SECONDS = 60.0
 
 class BucketProof:
     """Cloud Storage and S3: only the user may write below `inbox/<user>/`, so nothing is left to check."""
+
+    kind = Proof.INBOX
 
     def problem(self, user: str, inbox: Inbox, meta: ObjectMeta) -> str:  # noqa: ARG002 - the bucket has checked it
         return ""
@@ -39,6 +42,8 @@ class FolderProof:
         uid_of: Finds the Unix user of a name; None: there is none.
         hard_links: Of the kernel's setting, by default.
     """
+
+    kind = Proof.FILE_OWNER
 
     def __init__(
         self,

@@ -132,6 +132,20 @@ DAEMON_LOG_ROLL_BYTES = 16 * 1024 * 1024
 # Size of a daemon's log that is kept. Of a larger one, which someone else wrote, the daemon keeps the end.
 DAEMON_LOG_READ_MAX_BYTES = 32 * 1024 * 1024
 
+# Size at which the audit trail of a day goes on in another object.
+AUDIT_PART_BYTES = 16 * 1024 * 1024
+# Length of a line of the audit trail that a reader accepts; a daemon writes lines of about 3 KB at most.
+AUDIT_LINE_MAX_BYTES = 16 * 1024
+# Lines that wait in memory while the audit trail cannot be written. Beyond it the oldest are dropped, and the trail
+# says how many.
+AUDIT_LINES_WAITING_MAX = 10_000
+# Refused or ignored requests of an hour that have lines of their own in the audit trail: of one user, and of all. The
+# others are counted, once a tick.
+AUDIT_REFUSALS_OF_USER_MAX = 100
+AUDIT_REFUSALS_MAX = 1000
+# Time for which answers to refused requests, and the end of jobs, wait for an audit trail that cannot be written.
+AUDIT_PATIENCE_SECONDS = 60.0
+
 # Size of a user's packed code; each host reads it as a whole.
 BUNDLE_MAX_BYTES = 256 * 1024 * 1024
 # Size of a user's code on a host's disk; a small archive can unpack to any size.

@@ -34,6 +34,8 @@ from bastion.core.status.build import idle_entry
 from bastion.core.status.document import DaemonEntry, HostJobsEntry, QuotaEntry, StatusDocument, UsageEntry
 from bastion.core.tick import TickInput, TickOutput, decide
 from bastion.daemon.act.agents import Agents
+from bastion.daemon.act.audit_trail import AuditTrail
+from bastion.daemon.act.audited_files import AuditedFiles
 from bastion.daemon.act.executor import Executor, Outcome
 from bastion.daemon.act.history import HistoryWriter
 from bastion.daemon.failed_ticks import FailedTicks
@@ -190,9 +192,17 @@ class Tick:
         self._observer = Observer(
             store, folders, provisioners, self.time, options.installation, self._threads, keep_clusters
         )
-        history = HistoryWriter(store, self._threads)
+        self._audit = AuditTrail(store, self.time.now, clock.monotonic)
+        self._audited = AuditedFiles(self._audit)
         self._executor = Executor(
-            store, provisioners, folders, self._observer.views, history, self._threads, self._lease.may_act
+            store,
+            provisioners,
+            folders,
+            self._observer.views,
+            HistoryWriter(store, self._threads),
+            self._audit,
+            self._threads,
+            self._lease.may_act,
         )
         self._log = DaemonLog(store, clock, options.installation.bastion)
         self._waiting = WaitingSince()
@@ -257,7 +267,9 @@ class Tick:
     def _begin_epoch(self) -> None:
         """Forget what another daemon may have changed since this one last acted."""
         self._epoch_logged = self._lease.epoch
-        self._log.say(f"daemon {self._options.owner} of version {__version__} begins epoch {self._lease.epoch}")
+        text = f"daemon {self._options.owner} of version {__version__} begins epoch {self._lease.epoch}"
+        self._log.say(text)
+        self._audit.begin_epoch(self._lease.epoch, text)
         self._list_whole = True
         self._observer.start_anew()
         self._ownerless_since = {}
@@ -290,6 +302,7 @@ class Tick:
     def _take_over(self) -> None:
         """Forget what was in force when this daemon last acted, and take over what its predecessor published."""
         published = self._publisher.recover() or StatusDocument()
+        self._audited.take_over(published)
         self._policy.take_over(published.quota.generation if published.quota.in_force else 0)
         self._runtime_options.take_over()
         self._operator_settings.take_over()
@@ -366,6 +379,9 @@ class Tick:
         outcome = Outcome()
         if self._still_acts():
             known = in_force.policy.policy.projects if in_force.policy.policy else ()
+            self._audited.note(
+                in_force.policy, self._operator_settings.loaded, self._identity.loaded, self._identity.identity
+            )
             outcome = self._executor.execute(output.effects, known_projects=known)
         # Effects have consequences: list everything in the next tick.
         self._list_whole = bool(output.effects)
@@ -420,7 +436,7 @@ class Tick:
             found.append(tiers_without_settings(world.provisioning, world.policy))
         found.append(bastion_host_jobs.alarm(world.settings.host_jobs, waiting_cleanups(world)))
         found += [self.time.problem, *self._observer.problems, *outcome.problems, *self._machine_alarms()]
-        found += [self._failed.alarm, self._fence.alarm, self._record_problem]
+        found += [self._failed.alarm, self._fence.alarm, self._record_problem, self._audit.alarm]
         if self._agents is not None and world.agent is None:
             found.append(self._agents.problem)
         return [problem for problem in found if problem]
@@ -458,6 +474,7 @@ class Tick:
                 bastion_host_jobs=HostJobsEntry(
                     mode=in_force.host_jobs.mode.value, reason=plain_line(in_force.host_jobs.reason)
                 ),
+                audit=self._audited.entry(),
             ),
             quota=QuotaEntry(
                 in_force=policy.policy is not None,

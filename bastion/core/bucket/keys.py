@@ -28,6 +28,7 @@ JOBS_INVALID = "jobs/invalid/"
 INBOX = "inbox/"
 RUNS = "runs/"
 BEATS = "beats/"
+AUDIT = "audit/"
 LEASE = "lease"
 STATUS = "status/current.json"
 DAEMON_SETTINGS = "config/daemon.toml"
@@ -266,6 +267,11 @@ def job_history(job: str) -> str:
 
 def project_history(project: str, day: str) -> str:
     return f"history/projects/{project}/{day}"
+
+
+def audit(day: str, part: int = 0) -> str:
+    """Return the key of a part of a day's audit trail; a new one begins when the last is full."""
+    return f"{AUDIT}{day}.{part}" if part else f"{AUDIT}{day}"
 
 
 def former_quota(written_at: float, generation: int) -> str:

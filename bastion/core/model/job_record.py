@@ -18,6 +18,7 @@ from bastion.core.bucket.keys import Run
 from bastion.core.errors import InvalidDocument, Refused
 from bastion.core.instants import from_rfc3339, to_rfc3339
 from bastion.core.model import job_spec, lifecycle
+from bastion.core.model.audit import Audited
 from bastion.core.model.gangs import Place
 from bastion.core.model.job_spec import JobSpec
 from bastion.core.model.lifecycle import Status
@@ -220,6 +221,7 @@ class HistoryLine(_Part):
     at: Instant
     status: Status
     text: str
+    asked: Audited | None = None  # for the audit trail, if somebody asked for it
 
 
 class JobRecord(_Part):
@@ -291,12 +293,15 @@ class JobRecord(_Part):
     def run(self, attempt: Attempt) -> Run:
         return Run(self.uid, attempt.number, attempt.cleanup_try)
 
-    def evolve(self, *, at: float, text: str = "", **changes: Any) -> JobRecord:
-        """Return the record with these changes, and with a history line if there is a `text`; checks the transition."""
+    def evolve(self, *, at: float, text: str = "", asked: Audited | None = None, **changes: Any) -> JobRecord:
+        """Return the record with these changes, and with a history line if there is a `text`; checks the transition.
+
+        `asked`: What the audit trail says with that line.
+        """
         status = changes.get("status", self.status)
         lifecycle.check(self.status, status)
         if text:
-            line = HistoryLine(number=self.history_next, at=at, status=status, text=plain_line(text))
+            line = HistoryLine(number=self.history_next, at=at, status=status, text=plain_line(text), asked=asked)
             changes |= {"history": (*changes.get("history", self.history), line), "history_next": self.history_next + 1}
         return self.model_copy(update=changes)
 

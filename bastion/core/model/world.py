@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from bastion.core import limits
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.bucket.protocol import Claim, Order, Report
+from bastion.core.model.audit import Proof
 from bastion.core.model.awaiting import Awaiting
 from bastion.core.model.bastion_host_jobs import AS_DAEMON, BastionHostJobs
 from bastion.core.model.budgets import Budgets
@@ -96,6 +97,7 @@ class JobView:
     invalid_generation: int = 0  # generation of the spec that `jobs/invalid/` explains; 0 if none
     invalid_object_generation: int = 0  # generation of that explanation; 0 if none
     history_done: int = 0  # number of the last line that all histories have
+    audit_waits_from: int = 0  # number of the first history line that the audit trail may lack; 0 if none
     history_own: int = 0  # the same for the job's own history; higher while the quota file lacks the job's project
     attempt: RunView = NOTHING_SEEN
     cleanup: RunView = NOTHING_SEEN
@@ -195,6 +197,7 @@ class World:
     backlog_groups: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     awaiting: Mapping[str, Awaiting] = field(default_factory=dict)  # by name, of waiting jobs that await others
     outside: Outside | None = None  # None in mode `open`
+    proof: Proof | None = None  # what the place of an object in an inbox proves; None in mode `open`
 
 
 def places_for(world: World, runner: Runner, tier: int | None) -> tuple[Place, ...]:

@@ -8,14 +8,16 @@ that the job's command has submitted is in its listing.
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 from bastion.core import limits
 from bastion.core.errors import EXIT_CANCELLED
+from bastion.core.model.audit import Audited
 from bastion.core.model.job_record import Attempt, Cause, CleanupEnd, Ending, JobRecord, Outcome
 from bastion.core.model.lifecycle import Status
 from bastion.core.model.world import JobView, World
 from bastion.core.plain_text import plain
-from bastion.core.reconcile import attempt_end, runs
+from bastion.core.reconcile import asked, attempt_end, runs
 from bastion.core.reconcile.cleanup_slots import CleanupSlots
 from bastion.core.reconcile.groups import Groups
 from bastion.core.reconcile.job_step import JobStep
@@ -31,10 +33,10 @@ class Cleaning(JobStep):
         self._slots = cleaning
         self._groups = groups
 
-    def _cancel_wait(self, record: JobRecord, message: str, by: str) -> JobRecord:
+    def _cancel_wait(self, record: JobRecord, message: str, by: str, told: Audited) -> JobRecord:
         """Cancel a job whose command has ended, and which waits for its group."""
         outcome = Outcome(outcome="cancelled", exit_code=EXIT_CANCELLED, message=message, by=plain(by))
-        return self._evolve(record, f"{message}; it waits for its group no longer", outcome=outcome)
+        return self._evolve(record, f"{message}; it waits for its group no longer", asked=told, outcome=outcome)
 
     def _cleaning(self, record: JobRecord) -> JobRecord:
         if self._orphan_gangs():
@@ -51,7 +53,7 @@ class Cleaning(JobStep):
         text = f"completed: {outcome.outcome}"
         if record.started_job.has_cleanup and not record.had_attempt:
             text += "; skipping its cleanup command: the job never started"
-        return self._evolve(record, text, status=Status.COMPLETED)
+        return self._evolve(record, text, asked=asked.ended(record), status=Status.COMPLETED)
 
     def _begin_cleanup(self, record: JobRecord) -> JobRecord:
         if record.not_before is not None and self.now < record.not_before:
@@ -139,7 +141,7 @@ class Cleaning(JobStep):
             outcome="succeeded" if succeeded else "failed", exit_code=ending.exit_code, message=ending.message
         )
         text = f"the cleanup command {ending.cause.value}: {ending.message}"
-        changes: dict[str, object] = {"cleanup": None, "cleanup_end": end}
+        changes: dict[str, Any] = {"cleanup": None, "cleanup_end": end}
         if succeeded or record.cleanups >= record.started_job.limits.cleanup_tries:
             return self._evolve(record, text, **changes, cleanup_done=True)
         pause = backoff_seconds(

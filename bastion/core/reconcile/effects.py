@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from bastion.core.bucket.protocol import Order
+from bastion.core.model.audit import Audited
 from bastion.core.model.gangs import GangRef, GangRequest
 from bastion.core.model.job_record import JobRecord, Pin
 
@@ -117,11 +118,12 @@ class DropCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DropUserRequest:
-    """Delete a request; `owner`: in whose inbox."""
+    """Delete a request; `owner`: in whose inbox. `asked`: for the audit trail, if it was refused or ignored."""
 
     name: str
     generation: int
     owner: str = ""
+    asked: Audited | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +146,7 @@ class DropRun:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PutInvalid:
-    """Write why a spec is refused, or with `request` why that user's request is."""
+    """Write why a spec is refused, or with `request` why that user's request is. `asked`: for the audit trail."""
 
     name: str
     spec_generation: int
@@ -152,6 +154,7 @@ class PutInvalid:
     generation: int
     owner: str = ""
     request: bool = False
+    asked: Audited | None = field(default=None, compare=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,9 @@ from bastion.core.bucket import keys
 from bastion.core.instants import to_rfc3339
 from bastion.core.model.awaiting import EndedJob
 from bastion.core.model.job_record import JobRecord
-from bastion.core.model.world import JobView
+from bastion.core.model.world import JobView, UserRequest, World
+from bastion.core.plain_text import plain
+from bastion.core.reconcile import asked
 from bastion.core.reconcile.effects import (
     JUST_WRITTEN,
     DropCopy,
@@ -70,17 +72,28 @@ def ended_job(data: bytes) -> EndedJob:
     return EndedJob(outcome=outcome, exit_code=exit_code) if known else EndedJob(outcome="unknown")
 
 
-def finish(view: JobView, record: JobRecord, *, just_written: bool) -> list[Effect]:
+def finish(view: JobView, record: JobRecord, world: World, *, just_written: bool) -> list[Effect]:
     """Return the effects that end a job. Each is idempotent; after a crash all are repeated."""
     effects: list[Effect] = [
         PutComplete(record=record, document=documents.dumps(result_document(record))),
         *_drop_spec(record),
     ]
-    if (asked := view.user_request) is not None:
-        effects.append(DropUserRequest(name=record.name, generation=asked.generation, owner=asked.owner))
+    if (request := view.user_request) is not None:
+        told = None
+        if not _was_honoured(request, record):
+            told = asked.ignored(request, "the job had ended before", world, uid=record.uid)
+        effects.append(
+            DropUserRequest(name=record.name, generation=request.generation, owner=request.owner, asked=told)
+        )
     effects.append(DropRuns(uid=record.uid))
     effects.append(DropRecord(name=record.name, generation=JUST_WRITTEN if just_written else view.record_generation))
     return effects
+
+
+def _was_honoured(request: UserRequest, record: JobRecord) -> bool:
+    """Whether the request ended the job, and so has its line in the audit trail."""
+    outcome = record.outcome
+    return outcome is not None and outcome.outcome == "cancelled" and outcome.by == plain(request.by)
 
 
 def _drop_spec(record: JobRecord) -> list[Effect]:

@@ -7,11 +7,13 @@ alone writes below `jobs/`, so the explanations are its memory of what it refuse
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from bastion.core.bucket import keys
 from bastion.core.model.job_record import JobRecord, Pin
 from bastion.core.model.world import Explained, JobView, Outside, OutsideObject, UserRequest, World
+from bastion.core.reconcile import asked
 from bastion.core.reconcile.effects import DropInvalid, DropUserRequest, Effect, PutCopy, PutInvalid
 
 INSTEAD = (
@@ -45,7 +47,7 @@ def request_problem(request: UserRequest, record: JobRecord) -> str:
     return request.problem or f"{record.name} is the job of {record.owner}, who may cancel it, as may administrators"
 
 
-def refuse_request(request: UserRequest, record: JobRecord, view: JobView) -> Iterator[Effect]:
+def refuse_request(request: UserRequest, record: JobRecord, view: JobView, world: World) -> Iterator[Effect]:
     """Explain it to its author, and remove it."""
     explained = view.explained_to.get(request.owner)
     if explained is None or explained.request:
@@ -57,7 +59,8 @@ def refuse_request(request: UserRequest, record: JobRecord, view: JobView) -> It
             problem=f"your request was refused: {request_problem(request, record)}",
             generation=explained.generation if explained is not None else 0,
         )
-    yield DropUserRequest(name=record.name, generation=request.generation, owner=request.owner)
+    told = asked.refused(request, request_problem(request, record), record, world)
+    yield DropUserRequest(name=record.name, generation=request.generation, owner=request.owner, asked=told)
 
 
 def outside(world: World) -> dict[str, list[Effect]]:
@@ -92,7 +95,7 @@ def _about_spec(each: OutsideObject, explained: Explained | None, world: World) 
     if explained is not None and explained.about == each.generation and not explained.request:
         return
     if each.problem:
-        yield _explain(each, explained)
+        yield replace(_explain(each, explained), asked=asked.refused_outside(each, world))
     elif explained is not None and not (explained.request and _is_live(each.name, world)):
         yield DropInvalid(name=each.name, owner=each.owner, generation=explained.generation)
 
@@ -101,7 +104,8 @@ def _about_request(each: OutsideObject, explained: Explained | None, world: Worl
     """Remove it; whoever wants to end a live job may want to know why."""
     if explained is None and _is_live(each.name, world):
         yield _explain(each, None)
-    yield DropUserRequest(name=each.name, generation=each.generation, owner=each.owner)
+    told = asked.refused_outside(each, world)
+    yield DropUserRequest(name=each.name, generation=each.generation, owner=each.owner, asked=told)
 
 
 def _explain(each: OutsideObject, explained: Explained | None) -> PutInvalid:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bastion.core.model.audit import Audited
 from bastion.core.model.gangs import GangState
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.world import JobView, World
@@ -27,9 +28,11 @@ class JobStep:
         self.changed = view.doubt is not None
         self.effects: list[Effect] = []
 
-    def _evolve(self, record: JobRecord, text: str = "", **changes: object) -> JobRecord:
+    def _evolve(
+        self, record: JobRecord, text: str = "", *, asked: Audited | None = None, **changes: object
+    ) -> JobRecord:
         self.changed = True
-        return record.evolve(at=self.now, text=text, **changes)
+        return record.evolve(at=self.now, text=text, asked=asked, **changes)
 
     def _orphan_gangs(self) -> bool:
         """Close the gates of orphaned gangs and delete them; True while there are any."""

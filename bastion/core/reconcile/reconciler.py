@@ -14,12 +14,13 @@ from bastion.core.bucket import keys
 from bastion.core.errors import EXIT_CANCELLED, EXIT_REFUSED
 from bastion.core.instants import duration
 from bastion.core.model import kueue
+from bastion.core.model.audit import Audited, Request
 from bastion.core.model.clusters import where
 from bastion.core.model.job_record import Attempt, Cause, Ending, HistoryLine, JobRecord, Outcome, PastAttempt
 from bastion.core.model.lifecycle import Status
-from bastion.core.model.world import JobView, World, next_place, places_for
+from bastion.core.model.world import JobView, UserRequest, World, next_place, places_for
 from bastion.core.plain_text import plain
-from bastion.core.reconcile import attempt_end, capacity, dependencies, finish, inbox, run_time, runs, tries
+from bastion.core.reconcile import asked, attempt_end, capacity, dependencies, finish, inbox, run_time, runs, tries
 from bastion.core.reconcile.accept import accept, quarantine
 from bastion.core.reconcile.adopt import adopt, adopted_attempt
 from bastion.core.reconcile.checkpoints import saved_until, steps
@@ -84,8 +85,8 @@ def reconcile_job(
         effects.append(AppendHistory(record=record))
     effects += job.effects
     if record.status is Status.COMPLETED:
-        effects += finish.finish(view, record, just_written=job.changed)
-    return effects + quarantine(view)
+        effects += finish.finish(view, record, world, just_written=job.changed)
+    return effects + quarantine(view, world)
 
 
 def _keeps_waiting(view: JobView, record: JobRecord, decision: Decision | None) -> bool:
@@ -107,7 +108,11 @@ def _keeps_waiting(view: JobView, record: JobRecord, decision: Decision | None) 
 
 def _history_to_keep(view: JobView, record: JobRecord) -> tuple[HistoryLine, ...]:
     """Return the lines that some history still lacks; for an unknown project their number is bounded."""
-    lines = [line for line in record.history if line.number > view.history_done]
+    lines = [
+        line
+        for line in record.history
+        if line.number > view.history_done or (line.asked is not None and 0 < view.audit_waits_from <= line.number)
+    ]
     shared_later = sum(line.number <= view.history_own for line in lines)
     return tuple(lines[max(0, shared_later - limits.HISTORY_KEPT_FOR_PROJECT) :])
 
@@ -153,20 +158,27 @@ class _JobReconciler(Cleaning):
         for request in view.refused_requests:
             told = request.owner in view.explained_to  # one line for each user: others' jobs are not to be written full
             record = self._evolve(record, inbox.refusal_of(request, record)) if not told else record
-            self.effects += inbox.refuse_request(request, record, view)
-        if (asked := view.user_request) is not None and not cancel_requested(view):
-            self.effects.append(DropUserRequest(name=record.name, generation=asked.generation, owner=asked.owner))
+            self.effects += inbox.refuse_request(request, record, view, self.world)
+        if view.user_request is not None and not cancel_requested(view):
+            self.effects.append(self._ignore(view.user_request, record))
         awaits_group = record.awaits_group
         if not awaits_group and (record.status not in (Status.PENDING, Status.ACTIVE) or _has_ended(record)):
             return record
-        if cancel_requested(view):
-            by = view.user_request.by if view.user_request else ""
-            return self._cancel(record, f"cancelled{' by ' + by if by else ''}", by)
+        if view.user_request is not None and cancel_requested(view):
+            by = view.user_request.by
+            told_by = asked.by_request(view.user_request, self.world)
+            return self._cancel(record, f"cancelled{' by ' + by if by else ''}", by, told_by)
         if view.spec_gone:
-            return self._cancel(record, f"its spec {keys.active(record.name, view.owner)} was deleted", "")
+            message = f"its spec {keys.active(record.name, view.owner)} was deleted"
+            return self._cancel(record, message, "", asked.by_deletion(view, self.world))
         if view.spec is not None and view.spec_meta is not None:
             return self._overwritten(record)
         return record
+
+    def _ignore(self, request: UserRequest, record: JobRecord) -> Effect:
+        why = "it is for an earlier job of this name" if request.cancel else "it does not ask for a cancel"
+        told = asked.ignored(request, why, self.world, uid=record.uid)
+        return DropUserRequest(name=record.name, generation=request.generation, owner=request.owner, asked=told)
 
     def _overwritten(self, record: JobRecord) -> JobRecord:
         spec = self.view.spec
@@ -177,21 +189,23 @@ class _JobReconciler(Cleaning):
             return self._evolve(record, **inbox.pinned(self.view))
         if not spec.updates(record.job):
             by = self.view.owner or spec.user_id
-            return self._cancel(record, "another job with the same name replaced its spec", by)
+            told = asked.by_spec(Request.REPLACE, self.view, spec, self.world)
+            return self._cancel(record, "another job with the same name replaced its spec", by, told)
         if record.status is Status.PENDING:
             changes = {**inbox.pinned(self.view), "job": spec, **tries.NONE_BEFORE}
             if record.had_attempt and record.started is None:
                 changes["started"] = record.job
             if spec.limits.after != record.job.limits.after:
                 changes["after_met"] = None
-            return self._evolve(record, f"updated to version {spec.version}", **changes)
+            told = asked.by_spec(Request.UPDATE, self.view, spec, self.world)
+            return self._evolve(record, f"updated to version {spec.version}", asked=told, **changes)
         return self._end(record, Cause.UPDATED, f"new spec, version {spec.version}")
 
-    def _cancel(self, record: JobRecord, message: str, by: str) -> JobRecord:
+    def _cancel(self, record: JobRecord, message: str, by: str, told: Audited) -> JobRecord:
         if record.status is Status.CLEANING:
-            return self._cancel_wait(record, message, by)
+            return self._cancel_wait(record, message, by, told)
         outcome = Outcome(outcome="cancelled", exit_code=EXIT_CANCELLED, message=message, by=plain(by))
-        record = self._evolve(record, message, status=Status.CANCELLING, outcome=outcome)
+        record = self._evolve(record, message, asked=told, status=Status.CANCELLING, outcome=outcome)
         return self._end(record, Cause.CANCELLED, message) if record.attempt else record
 
     def _end(
@@ -309,6 +323,7 @@ class _JobReconciler(Cleaning):
         record = self._evolve(
             record,
             f"attempt {number} is starting: {what}",
+            asked=asked.as_root(record, self.world) if record.job.as_root else None,
             status=Status.ACTIVE,
             attempt=attempt,
             next_attempt=number + 1,

@@ -15,6 +15,7 @@ from bastion.core.bucket.keys import Run
 from bastion.core.model.gangs import GangState, GangStatus
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.world import World
+from bastion.core.reconcile import asked
 from bastion.core.reconcile.effects import CloseGate, DeleteGang, DropRun, DropRuns, DropUserRequest, Effect
 
 _OWNERLESS_TICKS = 5
@@ -72,7 +73,10 @@ class _Sweeping:
             view = self._world.jobs.get(name)
             known = view is not None and (view.record is not None or view.spec_meta is not None)
             if not known and self._old_enough(f"user request {what}", limits.UNKNOWN_REQUEST_TICKS):
-                effects[f"user request {what}"] = [DropUserRequest(name=name, generation=meta.generation, owner=owner)]
+                told = asked.unknown_job(owner, meta.generation, meta.updated, self._world)
+                effects[f"user request {what}"] = [
+                    DropUserRequest(name=name, generation=meta.generation, owner=owner, asked=told)
+                ]
         return effects
 
     def _gangs(self) -> dict[str, list[Effect]]:

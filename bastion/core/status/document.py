@@ -225,6 +225,14 @@ class HostJobsEntry(_Part):
     reason: str = ""
 
 
+class AuditEntry(_Part):
+    """What the audit trail has: generations of the files whose lines it has, and the number of lines it still lacks."""
+
+    settings: int = 0
+    identity: int = 0
+    waiting: int = 0
+
+
 class DaemonEntry(_Part):
     """The daemon that wrote the document.
 
@@ -240,6 +248,7 @@ class DaemonEntry(_Part):
     zones: tuple[str, ...] = ()
     failed_ticks: int = 0
     bastion_host_jobs: HostJobsEntry | None = None
+    audit: AuditEntry = AuditEntry()
 
 
 class QuotaEntry(_Part):

@@ -1,8 +1,9 @@
 """The executor: carry out the reconciler's effects, guarded by generations.
 
-It works in three phases: all records (each after the effects that its change would make the daemon forget), then all
-history, then the rest, job by job in order. So intents are durable before effects, and a history file costs one append
-a tick. After a failed effect, the job's other effects are skipped; the next tick decides again.
+It works in four phases: all records (each after the effects that its change would make the daemon forget), the audit
+trail, all history, then the rest, job by job in order. So intents are durable before effects, requests are in the trail
+before they are answered, and a history file costs one append a tick. After a failed effect, the job's other effects are
+skipped; the next tick decides again.
 """
 
 from __future__ import annotations
@@ -55,6 +56,7 @@ from bastion.core.reconcile.effects import (
 )
 from bastion.core.reconcile.finish import whose_result
 from bastion.daemon.act import lost_logs
+from bastion.daemon.act.audit_trail import AuditTrail
 from bastion.daemon.act.history import LEASE_RAN_OUT, HistoryWriter
 from bastion.daemon.observe.folders import Folders
 from bastion.daemon.observe.gangs import Provisioners
@@ -62,6 +64,8 @@ from bastion.daemon.observe.job_views import JobViews
 from bastion.daemon.observe.object_cache import ObjectCache
 from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import ObjectStore, StoredObject
+
+_AUDIT_WAITS = "answers to refused requests and the end of jobs wait for the audit trail, for a minute at most"
 
 
 @dataclass(slots=True)
@@ -74,8 +78,8 @@ class Outcome:
     done: int = 0
 
     def blame(self, name: str, problem: str) -> None:
-        """Add a job's problem; a lost lease is reported once, not for every job."""
-        text = problem if problem == LEASE_RAN_OUT else f"{name}: {problem}"
+        """Add a job's problem; what holds all of them up is reported once."""
+        text = problem if problem in (LEASE_RAN_OUT, _AUDIT_WAITS) else f"{name}: {problem}"
         if text not in self.problems[-1:]:
             self.problems.append(text)
 
@@ -99,6 +103,7 @@ class Executor:
         folders: Folders,
         views: JobViews,
         history: HistoryWriter,
+        audit: AuditTrail,
         threads: ThreadPool,
         may_act: Callable[[], bool],
     ) -> None:
@@ -108,6 +113,7 @@ class Executor:
         self._folders = folders
         self._views = views
         self._history = history
+        self._audit = audit
         self._threads = threads
         self._may_act = may_act
 
@@ -126,7 +132,9 @@ class Executor:
                 outcome.done += 1
         fresh = {name for name, put in puts.items() if put.generation == 0}
         going_on = {name: effects for name, effects in work.items() if name not in failed}
-        history_problems = self._append_history(going_on, set(puts), fresh, known_projects, outcome)
+        records = _with_history(going_on, set(puts))
+        self._append_audit(going_on, records)
+        history_problems = self._append_history(records, fresh, known_projects, outcome)
         remaining = {
             name: others
             for name, effects in going_on.items()
@@ -164,8 +172,7 @@ class Executor:
 
     def _append_history(
         self,
-        work: Mapping[str, list[Effect]],
-        moved: set[str],
+        records: Mapping[str, JobRecord],
         fresh: set[str],
         known_projects: Collection[str],
         outcome: Outcome,
@@ -173,19 +180,10 @@ class Executor:
         """Return the problems, by job.
 
         Args:
-            moved: Names whose record was written in this tick.
-            fresh: Those whose record is their first.
+            records: By name.
+            fresh: Names whose record is their first.
             outcome: Receives counts and problems.
         """
-        records = {}
-        patience = _CATCH_UP_JOBS
-        for name, effects in work.items():
-            for effect in effects:
-                if isinstance(effect, AppendHistory):
-                    urgent = name in moved or any(isinstance(e, _NEEDS_HISTORY) for e in effects)
-                    if urgent or patience > 0:
-                        records[name] = effect.record
-                        patience -= not urgent
         by_uid = self._history.append(
             records.values(),
             known_projects=known_projects,
@@ -203,12 +201,27 @@ class Executor:
                 outcome.done += 1
         return problems
 
+    def _append_audit(self, work: Mapping[str, list[Effect]], records: Mapping[str, JobRecord]) -> None:
+        for record in records.values():
+            self._audit.note_record(record)
+        for effects in work.values():
+            self._audit.note_effects(effects)
+        if not self._may_act():
+            return
+        if self._audit.flush():
+            self._views.audit_appended()
+        else:
+            self._views.audit_failed(records.values())
+
     def _in_order(self, effects: Sequence[Effect], history_problem: str) -> tuple[int, str]:
         done = 0
         kept = ""
         for effect in effects:
             if history_problem and isinstance(effect, _NEEDS_HISTORY):
                 return done, kept or history_problem
+            if self._audit.holds_up and (isinstance(effect, DropRecord) or _is_answer(effect)):
+                kept = kept or _AUDIT_WAITS
+                continue
             problem = self._attempt(effect)
             if not problem:
                 done += 1
@@ -409,3 +422,21 @@ class Executor:
             keys.invalid(effect.name, effect.owner), refusal.to_bytes(), generation=effect.generation
         )
         self._folders.invalid.remember(keys.invalid_name(effect.name, effect.owner), meta, refusal)
+
+
+def _with_history(work: Mapping[str, list[Effect]], moved: set[str]) -> dict[str, JobRecord]:
+    """The records with lines to append; `moved`: names whose record was written in this tick."""
+    records = {}
+    patience = _CATCH_UP_JOBS
+    for name, effects in work.items():
+        for effect in effects:
+            if isinstance(effect, AppendHistory):
+                urgent = name in moved or any(isinstance(e, _NEEDS_HISTORY) for e in effects)
+                if urgent or patience > 0:
+                    records[name] = effect.record
+                    patience -= not urgent
+    return records
+
+
+def _is_answer(effect: Effect) -> bool:
+    return isinstance(effect, (PutInvalid, DropUserRequest)) and effect.asked is not None

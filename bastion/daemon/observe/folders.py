@@ -44,8 +44,7 @@ class Folders:
         self.copies = Copies(store)
 
         def note_read(meta: ObjectMeta, name: str, data: bytes) -> None:
-            if self.inbox.on:
-                self.inbox.note_read(meta, name, data)
+            self.inbox.note_read(meta, name, data)
 
         def read_spec(name: str, data: bytes) -> JobSpec:
             try:
@@ -88,6 +87,7 @@ class Folders:
 
     def use(self, identity: Identity) -> bool:
         """Take the identities in force; return whether specs and requests come from elsewhere now."""
+        self.inbox.forget_digests(self.specs.listed)
         if not self.inbox.use(identity):
             return False
         for cache in (self.specs, self.user_requests):

@@ -12,7 +12,7 @@ from bastion.core.bucket import keys
 from bastion.core.errors import InvalidDocument, NotFound, StoreError
 from bastion.core.model import identity
 from bastion.core.model.identity import Identity, Mode
-from bastion.daemon.observe.last_good import LastGood
+from bastion.daemon.observe.last_good import NOTHING_LOADED, LastGood, Loaded
 from bastion.daemon.observe.listings import LoneObject
 from bastion.ports import ObjectStore
 
@@ -20,7 +20,7 @@ _WHAT = f"the identities {keys.IDENTITY}"
 
 
 class IdentitySource:
-    """Reads the document; `problem` says why the present one is not in force."""
+    """Reads the document; `problem` says why the present one is not in force, and `loaded` which one was read last."""
 
     def __init__(self, store: ObjectStore, listed: LoneObject, copy: LoneObject) -> None:
         self._store = store
@@ -31,6 +31,7 @@ class IdentitySource:
         self._known = False
         self.identity = identity.OPEN
         self.problem = ""
+        self.loaded = NOTHING_LOADED
 
     @property
     def copy_problem(self) -> str:
@@ -88,6 +89,7 @@ class IdentitySource:
             return
         self.problem = ""
         self._copy.keep(stored.data)
+        self.loaded = Loaded.of(stored)
 
     def _kept(self, why: str) -> str:
         source = "inbox/" if self.identity.inbox else keys.JOBS_ACTIVE

@@ -13,6 +13,7 @@ from bastion.core.bucket import keys
 from bastion.core.bucket.keys import InboxKey
 from bastion.core.errors import InvalidDocument
 from bastion.core.model import identity
+from bastion.core.model.audit import Proof
 from bastion.core.model.cancel_request import CancelRequest
 from bastion.core.model.identity import Identity
 from bastion.core.model.job_record import JobRecord
@@ -25,6 +26,8 @@ from bastion.daemon.observe.copies import Copies
 from bastion.daemon.observe.object_cache import ObjectCache
 from bastion.ports import InboxProof, ObjectMeta
 from quota import Policy
+
+_DIGESTS_MORE = 100
 
 
 class Inbox:
@@ -43,7 +46,9 @@ class Inbox:
         self._requests: dict[str, dict[str, ObjectMeta]] = {}
         self._parsed: dict[str, InboxKey | None] = {}
         self._claims = Claims()
-        self._digests: dict[str, tuple[int, str]] = {}  # by job: the generation that was read, and its sha256
+        self._digests: dict[
+            str, tuple[int, str]
+        ] = {}  # by job: the generation that was read, and its sha256; in both modes
         self._explained: dict[tuple[str, str], Explained] = {}
         self.identity = identity.OPEN
         self.unprepared = ""
@@ -61,6 +66,10 @@ class Inbox:
     @property
     def on(self) -> bool:
         return self.identity.inbox
+
+    @property
+    def kind_of_proof(self) -> Proof | None:
+        return self._proof.kind if self.on else None
 
     def take(self, found: Sequence[ObjectMeta]) -> None:
         self._specs, self._requests = {}, {}
@@ -142,6 +151,11 @@ class Inbox:
         if problem:
             raise InvalidDocument(problem)
         self._digests[name] = meta.generation, hashlib.sha256(data).hexdigest()
+
+    def forget_digests(self, present: Collection[str]) -> None:
+        """Keep those of present specs only, once most are not."""
+        if len(self._digests) > 2 * len(present) + _DIGESTS_MORE:
+            self._digests = {name: digest for name, digest in self._digests.items() if name in present}
 
     def digest(self, name: str, generation: int) -> str:
         """The sha256 of the bytes of that generation; empty if it was not read."""

@@ -33,7 +33,7 @@ class _Reusable:
 
     record: JobRecord
     spec_generation: int
-    history: tuple[int, int]
+    history: tuple[int, int, int]
     view: JobView
 
 
@@ -44,6 +44,7 @@ class JobViews:
         creation_failures: Creations refused at once, by the gang's name.
         history_done: By uid, number of the last history line that all histories have.
         history_own: The same for the jobs' own histories.
+        audit_waits: By uid, number of the first history line that the audit trail may lack.
         unshared: By uid, projects whose histories lack lines because the quota file lacks the project.
         doubts: By name, starts without a reply: the generation they replace, and the record.
         problems: Failures while building this tick's views, for people.
@@ -70,6 +71,7 @@ class JobViews:
         self.history_done: dict[str, int] = {}
         self.doubts: dict[str, tuple[int, JobRecord]] = {}
         self.history_own: dict[str, int] = {}
+        self.audit_waits: dict[str, int] = {}
         self.unshared: dict[str, str] = {}
         self.problems: list[str] = []
         self.host_jobs = AS_DAEMON
@@ -142,8 +144,18 @@ class JobViews:
             del self.unshared[uid]
             self.history_own.pop(uid, None)
 
+    def audit_failed(self, records: Iterable[JobRecord]) -> None:
+        """Keep the lines of these records until the audit trail has them."""
+        for record in records:
+            first = next((line.number for line in record.history if line.asked is not None), 0)
+            if first:
+                self.audit_waits.setdefault(record.uid, first)
+
+    def audit_appended(self) -> None:
+        self.audit_waits.clear()
+
     def forget_history(self, uid: str) -> None:
-        for known in (self.history_done, self.history_own, self.unshared):
+        for known in (self.history_done, self.history_own, self.audit_waits, self.unshared):
             known.pop(uid, None)
 
     # -- specs and requests ------------------------------------------------------------------------------------
@@ -215,7 +227,8 @@ class JobViews:
         record = value if isinstance(value, JobRecord) else None
         if meta is None or record is None or not self._is_unchanged(name, meta, record, gangs):
             return self._new_view(name, meta, record, gangs)
-        history = (self.history_done.get(record.uid, 0), self.history_own.get(record.uid, 0))
+        uid = record.uid
+        history = (self.history_done.get(uid, 0), self.history_own.get(uid, 0), self.audit_waits.get(uid, 0))
         known = (
             reusable is not None
             and reusable.record is record
@@ -289,8 +302,11 @@ class JobViews:
             doubt=self.doubts[name][1] if name in self.doubts else None,
             late=record is not None and self._late(record),
             history_own=self.history_own.get(record.uid, 0) if record else 0,
+            audit_waits_from=self.audit_waits.get(record.uid, 0) if record else 0,
             owner=owner,
-            spec_sha256=inbox.digest(name, meta.generation) if meta is not None and spec is not None else "",
+            spec_sha256=inbox.digest(name, meta.generation)
+            if meta is not None and (spec is not None or spec_problem)
+            else "",
         )
         if inbox.on and (others := inbox.refused_requests(name)):
             requests = tuple(map(self._refused_request, others))

@@ -2,11 +2,29 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import dataclass
+
 from bastion.core.errors import NotFound, PreconditionFailed, StoreError, StoreUnavailable
-from bastion.ports import ObjectStore
+from bastion.ports import ObjectStore, StoredObject
 
 # In ticks. A forged copy matters only to a successor that finds the file itself broken.
 _LOOKED_AT_TICKS = 360
+
+
+@dataclass(frozen=True, slots=True)
+class Loaded:
+    """The file that was read last and is in force; generation 0: none yet."""
+
+    generation: int = 0
+    sha256: str = ""
+
+    @classmethod
+    def of(cls, stored: StoredObject) -> Loaded:
+        return cls(stored.meta.generation, hashlib.sha256(stored.data).hexdigest())
+
+
+NOTHING_LOADED = Loaded()
 
 
 class LastGood:

@@ -160,6 +160,7 @@ class Observer:
             silent_zones=frozenset(zone for zone, listing in gangs.slices.items() if listing.problem),
             awaiting=awaiting,
             outside=self._outside(views) if folders.inbox.on else None,
+            proof=folders.inbox.kind_of_proof,
         )
 
     def _outside(self, views: Mapping[str, JobView]) -> Outside:

@@ -10,7 +10,7 @@ from bastion.core.errors import NotFound, StoreError
 from bastion.core.model import daemon_settings
 from bastion.core.model.daemon_settings import SettingsError
 from bastion.core.model.provisioning import Provisioning
-from bastion.daemon.observe.last_good import LastGood
+from bastion.daemon.observe.last_good import NOTHING_LOADED, LastGood, Loaded
 from bastion.daemon.observe.listings import LoneObject
 from bastion.ports import ObjectStore
 
@@ -27,7 +27,7 @@ class SettingsStatus:
 
 
 class SettingsSource:
-    """Reads `config/daemon.toml`; a missing or broken one changes nothing and becomes a problem."""
+    """Reads `config/daemon.toml`; a missing or broken one changes nothing and becomes a problem. `loaded`: the file."""
 
     def __init__(self, store: ObjectStore, listed: LoneObject, *, without_file: Provisioning | None) -> None:
         """Read through `store`. `without_file` has the settings while there never was a file; None: none."""
@@ -39,6 +39,7 @@ class SettingsSource:
         self._copy = LastGood(store, keys.SETTINGS_IN_FORCE, max_bytes=limits.DOCUMENT_MAX_BYTES)
         self._recalled = False
         self.status = SettingsStatus()
+        self.loaded = NOTHING_LOADED
 
     @property
     def copy_problem(self) -> str:
@@ -91,6 +92,7 @@ class SettingsSource:
             self._last_good = self._completed(daemon_settings.load(stored.data))
             self.status = SettingsStatus(self._last_good)
             self._copy.keep(stored.data)
+            self.loaded = Loaded.of(stored)
         except SettingsError as error:
             self.status = self._broken(f"run 'bastion daemon check-config FILE': {error}")
 
