@@ -31,6 +31,7 @@ ENTRIES = (
     Entry("why", "bastion.cli.jobs.why:WHY", "show why a job waits, or what it is doing"),
     Entry("tensorboard", "bastion.cli.jobs.tensorboard:TENSORBOARD", "show jobs' curves in TensorBoard"),
     Entry("history", "bastion.cli.jobs.history:HISTORY", "show what happened to a job"),
+    Entry("audit", "bastion.cli.jobs.audit:AUDIT", "show who asked for what, and what came of it"),
     Entry("cancel", "bastion.cli.jobs.cancel:CANCEL", "cancel jobs"),
     Entry("doctor", "bastion.cli.doctor.doctor:DOCTOR", "say what is wrong with a bastion, and what to do"),
     Entry("benchmark check", "bastion.cli.benchmark.check:CHECK", "show what a benchmark would run and cost"),

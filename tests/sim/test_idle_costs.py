@@ -126,7 +126,13 @@ def test_new_jobs_cost_three_writes_each_and_nothing_is_looked_up_first() -> Non
     read = [key for key in counting.read if not key.startswith("history/projects/")]
     assert sorted(read) == sorted(keys.active(f"job-{number}") for number in range(20))
     written = Counter(key.partition("/")[0] for key in counting.written if key != keys.LEASE)
-    assert written == {"jobs": 20, "history": 20 + 1, "logs": 20 + 1, "status": 1}  # project, daemon's own log
+    assert written == {
+        "jobs": 20,
+        "history": 20 + 1,
+        "logs": 20 + 1,
+        "status": 1,
+        "audit": 1,
+    }  # project, daemon's own log
     assert counting.calls["head"] <= 2  # of the project's history, and of the daemon's log
 
 

@@ -14,12 +14,11 @@ from bastion.cli.jobs.line_pattern import LinePattern
 from bastion.cli.jobs.log_printer import LogPrinter
 from bastion.cli.jobs.waiting import tell_end, wait_for
 from bastion.cli.output import plain, say
+from bastion.cli.since import since
 from bastion.cli.target import Target
 from bastion.client import Client, Ended, FollowOptions, JobInfo, LogWindow, RunLogs, Stage, runs_of, slices_of
-from bastion.core import durations
 from bastion.core.bucket.keys import LogSource, Run
 from bastion.core.errors import Refused
-from bastion.core.instants import from_rfc3339, to_rfc3339
 from bastion.core.model import job_spec
 from bastion.core.model.job_spec import JobSpec
 from bastion.core.plurals import count
@@ -216,26 +215,10 @@ def _last(
 def _window(call: Invocation, now: float) -> LogWindow:
     pattern = call.flags.grep
     return LogWindow(
-        since=None if call.flags.since is None else _since(call.flags.since, now),
+        since=None if call.flags.since is None else since(call.flags.since, now),
         tail=call.flags.tail,
         matches=LinePattern(pattern) if pattern else None,
     )
-
-
-def _since(text: str, now: float) -> float:
-    ago = durations.seconds_of(text)
-    if ago is not None:
-        return max(0.0, now - ago)
-    try:
-        instant = from_rfc3339(text)
-    except (ValueError, OverflowError) as error:
-        raise Refused(
-            f"--since={plain(text)} is not a valid time; use 90s, 10m, 2h or 3d for a time ago, or a time with its "
-            f"zone, like {to_rfc3339(now)[:19]}Z or {to_rfc3339(now)[:19]}+02:00"
-        ) from error
-    if instant > now:
-        raise Refused(f"--since={plain(text)} is in the future; it is {to_rfc3339(now)[:19]}Z now")
-    return max(0.0, instant)
 
 
 def _worker(text: str) -> int | None:
