@@ -126,13 +126,8 @@ def test_new_jobs_cost_three_writes_each_and_nothing_is_looked_up_first() -> Non
     read = [key for key in counting.read if not key.startswith("history/projects/")]
     assert sorted(read) == sorted(keys.active(f"job-{number}") for number in range(20))
     written = Counter(key.partition("/")[0] for key in counting.written if key != keys.LEASE)
-    assert written == {
-        "jobs": 20,
-        "history": 20 + 1,
-        "logs": 20 + 1,
-        "status": 1,
-        "audit": 1,
-    }  # project, daemon's own log
+    # The history of the project, the daemon's own log, and the audit trail.
+    assert written == {"jobs": 20, "history": 20 + 1, "logs": 20 + 1, "status": 1, "audit": 1}
     assert counting.calls["head"] <= 2  # of the project's history, and of the daemon's log
 
 

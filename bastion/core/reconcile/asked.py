@@ -79,6 +79,7 @@ def refused_spec(view: JobView, world: World) -> Audited:
         request=Request.UPDATE if view.record is not None else Request.SUBMIT,
         outcome=Came.REFUSED,
         why=view.spec_problem,
+        sha256=view.spec_sha256,
         uid=view.record.uid if view.record is not None else "",
         **_author(view.owner, "", world),
         **_object(view),
