@@ -41,6 +41,7 @@ IN_ROOT: dict[str, tuple[set[str], set[str]]] = {
     "benchmarks/x/20260102T030405Z-0123abcd/matrix.json": (WRITES, set()),
     "agents/x/y": (READS, READS),
     keys.job_history("job"): (READS, set()),
+    keys.audit("20260102"): (READS, set()),
     keys.STATUS: (READS, set()),
     # The lease is read by its name; a listing of the ROOT is not granted.
     keys.LEASE: (READS, {READ}),
