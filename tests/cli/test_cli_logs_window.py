@@ -106,7 +106,7 @@ def test_since_shows_lines_from_an_instant_on_whatever_attempt_they_are_of(run, 
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
-        ("--since=yesterday", "--since=yesterday is not a valid time; use 90s, 10m, 2h or 3d for a time ago"),
+        ("--since=yesterday", "--since=yesterday is not a valid time; use 90s, 10m, 1h30m or 3d for a time ago"),
         ("--since=2026-01-02T03:04:05", "a time with its zone, like"),
         ("--since=-5m", "is not a valid time"),
         ("--since=9999-01-01T00:00:00Z", "is in the future; it is"),

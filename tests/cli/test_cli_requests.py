@@ -183,3 +183,15 @@ def test_a_benchmark_costs_a_fixed_number_and_some_for_each_job(run, bastion, re
     remote.reset()
     run("benchmark", "status", "matmul", code=0)
     assert remote.requests == documented("bastion benchmark status RUN") + 3
+
+
+def test_audit_reads_the_days_that_are_asked_for(run, bastion, remote) -> None:
+    for number in range(3):
+        bastion.submit(f"job-{number}", instance_type="tpu-v4-128")
+        bastion.settle(2)
+        bastion.clock.advance(86_400)
+    assert "job-0" in run("audit").out
+    assert remote.requests == documented("bastion audit") + 3
+    remote.reset()
+    assert "job-0" not in run("audit", "--since=1d").out
+    assert remote.requests == documented("bastion audit") + 1

@@ -105,7 +105,8 @@ def endpoint_stage(folder: Path) -> Iterator[InboxStage]:
         grant_inboxes(stage)
 
         def call(who: str, what: Callable[[ObjectStore], object]) -> object:
-            bucket = GcsStore(how_to.BUCKET, client=stage.client(CALLERS[who]), write_interval_seconds=0.0)
+            parts, client = f"{BASTION}/append-parts/", stage.client(CALLERS[who])
+            bucket = GcsStore(how_to.BUCKET, client=client, parts_prefix=parts, write_interval_seconds=0.0)
             return what(PrefixedStore(bucket, f"{BASTION}/"))
 
         yield InboxStage(proof=BucketProof(), call=call)
