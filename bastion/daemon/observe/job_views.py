@@ -228,7 +228,8 @@ class JobViews:
         if meta is None or record is None or not self._is_unchanged(name, meta, record, gangs):
             return self._new_view(name, meta, record, gangs)
         uid = record.uid
-        history = (self.history_done.get(uid, 0), self.history_own.get(uid, 0), self.audit_waits.get(uid, 0))
+        waits = self.audit_waits.get(uid, 0) if self.audit_waits else 0  # rarely any
+        history = (self.history_done.get(uid, 0), self.history_own.get(uid, 0), waits)
         known = (
             reusable is not None
             and reusable.record is record
