@@ -209,7 +209,7 @@ class Executor:
         if not self._may_act():
             return
         if self._audit.flush():
-            self._views.audit_appended()
+            self._views.audit_waits.clear()
         else:
             self._views.audit_failed(records.values())
 

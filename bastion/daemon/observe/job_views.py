@@ -147,12 +147,8 @@ class JobViews:
     def audit_failed(self, records: Iterable[JobRecord]) -> None:
         """Keep the lines of these records until the audit trail has them."""
         for record in records:
-            first = next((line.number for line in record.history if line.asked is not None), 0)
-            if first:
-                self.audit_waits.setdefault(record.uid, first)
-
-    def audit_appended(self) -> None:
-        self.audit_waits.clear()
+            for line in reversed([line for line in record.history if line.asked is not None]):
+                self.audit_waits[record.uid] = line.number
 
     def forget_history(self, uid: str) -> None:
         for known in (self.history_done, self.history_own, self.audit_waits, self.unshared):
