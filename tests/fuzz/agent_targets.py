@@ -39,6 +39,10 @@ from tests.fuzz.target import Target
 _UNPACKED_MAX_BYTES = 8 * 1024 * 1024
 
 
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
 class _Place:
     """A folder that is empty for every input."""
 
@@ -53,7 +57,7 @@ class _Place:
 
     def __exit__(self, *_: object) -> None:
         assert self._top is not None
-        assert os.listdir(self._top) == ["a"], "something was written beside the folder"
+        assert _names(self._top) == ["a"], "something was written beside the folder"
         shutil.rmtree(self.folder)
 
 
@@ -72,15 +76,28 @@ def _code(data: bytes) -> None:
             )
             assert path.is_symlink() or path.is_dir() or path.is_file(), f"{path} is a device or a pipe"
             assert not path.lstat().st_mode & 0o7000, f"{path} has special permissions"
-        assert os.listdir(place) == ["code"]
+        assert _names(place) == ["code"]
         assert not _OUTSIDE.exists()
 
 
 # The digest of the archive is checked before, so what a damaged one raises is not told apart; it must leave nothing.
 _DAMAGED = (
-    OSError, EOFError, ValueError, LookupError, TypeError, AttributeError, AssertionError, NotImplementedError, RuntimeError,
-    RecursionError, zlib.error, struct.error, lzma.LZMAError, tarfile.TarError, zipfile.BadZipFile,
-)  # fmt: skip
+    OSError,
+    EOFError,
+    ValueError,
+    LookupError,
+    TypeError,
+    AttributeError,
+    AssertionError,
+    NotImplementedError,
+    RuntimeError,
+    RecursionError,
+    zlib.error,
+    struct.error,
+    lzma.LZMAError,
+    tarfile.TarError,
+    zipfile.BadZipFile,
+)
 
 
 def _agent_file(data: bytes) -> None:
@@ -90,8 +107,8 @@ def _agent_file(data: bytes) -> None:
         (place / "agents").mkdir()
         with mock.patch.object(bootstrap.subprocess, "run"), contextlib.suppress(*_DAMAGED):
             bootstrap.main([str(place / "agent.tar"), "0" * 64, str(place / "agents")])
-        assert sorted(os.listdir(place)) == ["agent.tar", "agents"]
-        assert set(os.listdir(place / "agents")) <= {"0" * 64}, "an unfinished environment was left"
+        assert _names(place) == ["agent.tar", "agents"]
+        assert set(_names(place / "agents")) <= {"0" * 64}, "an unfinished environment was left"
 
 
 def _results(data: bytes) -> None:
@@ -147,7 +164,7 @@ class _Metadata(metadata_server.MetadataServer):
 
 
 def _texts(data: bytes) -> dict[str, str]:
-    """Variables or attributes from a JSON object; bytes that are not UTF-8 become U+FFFD, as in the server's answers."""
+    """Variables or attributes from a JSON object; what is not UTF-8 becomes U+FFFD, as in the server's answers."""
     try:
         found = json.loads(data)
     except (ValueError, RecursionError) as error:
@@ -201,7 +218,7 @@ def _bundles() -> Sequence[bytes]:
             tar.addfile(long)
         plain = io.BytesIO()
         with tarfile.open(fileobj=plain, mode="w", format=tarfile.PAX_FORMAT) as tar:
-            for name in sorted(os.listdir(top)):
+            for name in _names(top):
                 tar.add(top / name, name)
     return [packed, buffer.getvalue(), plain.getvalue()]
 
@@ -236,14 +253,21 @@ def _result_lines() -> Sequence[bytes]:
 
 def _attributes() -> Sequence[bytes]:
     arguments = AgentArguments(
-        root="gs://b/x-bastion", bastion="x-bastion", job="j", run="aaaaaaaaaa-1", token="t", accelerator_type="v4-16",
-        hosts_per_slice=2, num_slices=2,
-    )  # fmt: skip
+        root="gs://b/x-bastion",
+        bastion="x-bastion",
+        job="j",
+        run="aaaaaaaaaa-1",
+        token="t",
+        accelerator_type="v4-16",
+        hosts_per_slice=2,
+        num_slices=2,
+    )
     return [
         json.dumps(
             {
                 "bastion-agent": arguments.to_bytes().decode(),
-                "tpu-env": "NODE_ID: 'b-aaaaaaaaaa-1-1'\nMEGASCALE_SLICE_ID: '1'\nMEGASCALE_COORDINATOR_ADDRESS: '10.0.0.1'\n",
+                "tpu-env": "NODE_ID: 'b-aaaaaaaaaa-1-1'\nMEGASCALE_SLICE_ID: '1'\n"
+                "MEGASCALE_COORDINATOR_ADDRESS: '10.0.0.1'\n",
                 "agent-worker-number": "1",
                 "worker-network-endpoints": "unknown:0:10.0.0.1,unknown:1:10.0.0.2",
             }
@@ -253,18 +277,29 @@ def _attributes() -> Sequence[bytes]:
 
 def _variables() -> Sequence[bytes]:
     arguments = AgentArguments(
-        root="gs://b/x-bastion", bastion="x-bastion", job="j", run="aaaaaaaaaa-1", token="t", accelerator_type="v4-16",
-        hosts_per_slice=2, num_slices=2,
-    )  # fmt: skip
+        root="gs://b/x-bastion",
+        bastion="x-bastion",
+        job="j",
+        run="aaaaaaaaaa-1",
+        token="t",
+        accelerator_type="v4-16",
+        hosts_per_slice=2,
+        num_slices=2,
+    )
     return [
         json.dumps(
             {
-                pod.ARGUMENTS: arguments.to_bytes().decode(), pod.POD_UID: "u", pod.POD_IP: "10.0.0.2", pod.WORKER: "1",
-                pod.POD_NAME: "b-aaaaaaaaaa-1-slice-1-1-abcde", pod.SLICE_INDEX: "1", pod.PEERS: "a.b,c.d",
+                pod.ARGUMENTS: arguments.to_bytes().decode(),
+                pod.POD_UID: "u",
+                pod.POD_IP: "10.0.0.2",
+                pod.WORKER: "1",
+                pod.POD_NAME: "b-aaaaaaaaaa-1-slice-1-1-abcde",
+                pod.SLICE_INDEX: "1",
+                pod.PEERS: "a.b,c.d",
                 "TPU_WORKER_HOSTNAMES": "a,b",
             }
         ).encode()
-    ]  # fmt: skip
+    ]
 
 
 _PROJECT = (
@@ -272,19 +307,26 @@ _PROJECT = (
     b'dynamic = []\n[project.scripts]\nrun = "x:main"\n'
 )
 _VM = (
-    b"NODE_ID: 'b-aaaaaaaaaa-1-1'\nMEGASCALE_SLICE_ID: '1'\n", b"unknown:0:10.0.0.1,unknown:1:10.0.0.2", b"1:2:3:4", b"TRUE",
+    b"NODE_ID: 'b-aaaaaaaaaa-1-1'\nMEGASCALE_SLICE_ID: '1'\n",
+    b"unknown:0:10.0.0.1,unknown:1:10.0.0.2",
+    b"1:2:3:4",
+    b"TRUE",
     b"TERMINATE_ON_HOST_MAINTENANCE",
-)  # fmt: skip
+)
 TARGETS = (
     Target(name="code-archive", parse=_code, errors=(archive.BadArchive,), seeds=_bundles, form=Form.TAR),
     Target(name="agent-archive", parse=_agent_file, errors=(), seeds=_agent_files, form=Form.TAR),
     Target(name="results-file", parse=_results, errors=(), seeds=_result_lines, form=Form.LINES),
     Target(name="step-file", parse=_step, errors=(), seeds=lambda: [b"17\n"], form=Form.BYTES),
     Target(
-        name="secret-file", parse=_secret_file, errors=(SecretUnreadable,), seeds=lambda: [b"value\r\n"], form=Form.BYTES
+        name="secret-file",
+        parse=_secret_file,
+        errors=(SecretUnreadable,),
+        seeds=lambda: [b"value\r\n"],
+        form=Form.BYTES,
     ),
     Target(name="pyproject", parse=_project, errors=(CodeProblem,), seeds=lambda: [_PROJECT], form=Form.LINES),
     Target(name="metadata-server", parse=_metadata, errors=(BastionError,), seeds=_attributes),
     Target(name="vm-texts", parse=_vm_texts, errors=(), seeds=lambda: _VM, form=Form.BYTES),
     Target(name="pod-variables", parse=_pod, errors=(InvalidDocument,), seeds=_variables),
-)  # fmt: skip
+)

@@ -101,10 +101,18 @@ def _values(data: bytes) -> None:
     key, _, value = text.partition("=")
     accepted = 0
     calls: Sequence[Callable[[], object]] = (
-        lambda: inputs.parse(text), lambda: inputs.check_url(text), lambda: instance_types.lookup(text), lambda: check_image(text),
-        lambda: labels.check({key: value}), lambda: secrets.check_source(text), lambda: secrets.check_name(key),
-        lambda: parse_root(text), lambda: parse_flag(text), lambda: secrets.secret_version(text), lambda: secrets.pod_secret(text),
-    )  # fmt: skip
+        lambda: inputs.parse(text),
+        lambda: inputs.check_url(text),
+        lambda: instance_types.lookup(text),
+        lambda: check_image(text),
+        lambda: labels.check({key: value}),
+        lambda: secrets.check_source(text),
+        lambda: secrets.check_name(key),
+        lambda: parse_root(text),
+        lambda: parse_flag(text),
+        lambda: secrets.secret_version(text),
+        lambda: secrets.pod_secret(text),
+    )
     for call in calls:
         try:
             call()
@@ -174,9 +182,17 @@ def _benchmark_documents() -> Sequence[bytes]:
     cell = layout.Cell(cell="a-1", variables={"x": 1, "y": "b"}, repeats=[layout.Repeat(repeat=1, job="n-a-1")])
     run = "20260102T030405Z-0123abcd"
     made = layout.Matrix(
-        name="n", run=run, project="a", user="alice", seed=1, created_at="2026-01-02T03:04:05Z", file_sha256="0" * 64,
-        metrics={"seconds": metric}, cells=[cell], finisher="n-f",
-    )  # fmt: skip
+        name="n",
+        run=run,
+        project="a",
+        user="alice",
+        seed=1,
+        created_at="2026-01-02T03:04:05Z",
+        file_sha256="0" * 64,
+        metrics={"seconds": metric},
+        cells=[cell],
+        finisher="n-f",
+    )
     value = layout.Value(value=1.5, step=2)
     result = layout.CellResult(
         cell="a-1", repeat=1, job="n-a-1", outcome=layout.Outcome.SUCCEEDED, values={"seconds": [value]}
@@ -197,16 +213,40 @@ _CONFIG = b'root = "gs://b/x-bastion"\nproject_id = "a"\nuser_id = "alice"\n'
 _JOBS = json.dumps(
     [
         {
-            "name": "a", "project_id": "p", "user_id": "u", "creation_time": "2026-01-02T03:04:05Z", "resources": {"v4": 8}, "priority": 3,
-            "scaling_specs": [{"min_replicas": 1, "max_replicas": 3, "resources_per_replica": {"v4": 8}}], "after": ["b"],
+            "name": "a",
+            "project_id": "p",
+            "user_id": "u",
+            "creation_time": "2026-01-02T03:04:05Z",
+            "resources": {"v4": 8},
+            "priority": 3,
+            "scaling_specs": [{"min_replicas": 1, "max_replicas": 3, "resources_per_replica": {"v4": 8}}],
+            "after": ["b"],
         },
-        {"name": "b", "project_id": "p", "user_id": "u", "creation_time": 1.7e9, "resources": {"v4": 8}, "status": "ACTIVE", "tier": 1},
+        {
+            "name": "b",
+            "project_id": "p",
+            "user_id": "u",
+            "creation_time": 1.7e9,
+            "resources": {"v4": 8},
+            "status": "ACTIVE",
+            "tier": 1,
+        },
     ]
-).encode()  # fmt: skip
+).encode()
 _VALUES = (
-    b"gs://data/set/:data", b"tpu-v4-32", b"us-docker.pkg.dev/p/images/train:v1@sha256:" + b"0" * 64, b"team=research", b"sm://p/name/3",
-    b"file:/run/secret", b"KEY=env:X", b"1.5h", b"gs://bucket/team-bastion", b"s3://bucket/team-bastion", b"kube://secret/key", b"GET:503:2",
-)  # fmt: skip
+    b"gs://data/set/:data",
+    b"tpu-v4-32",
+    b"us-docker.pkg.dev/p/images/train:v1@sha256:" + b"0" * 64,
+    b"team=research",
+    b"sm://p/name/3",
+    b"file:/run/secret",
+    b"KEY=env:X",
+    b"1.5h",
+    b"gs://bucket/team-bastion",
+    b"s3://bucket/team-bastion",
+    b"kube://secret/key",
+    b"GET:503:2",
+)
 _COMMANDS = (
     b"launch\n--name=x\n--instance_type=tpu-v4-8\n--\npython3\ntrain.py",
     b"list\n--json",
@@ -216,38 +256,64 @@ _COMMANDS = (
 TARGETS = (
     Target(name="metrics", parse=_results, errors=(InvalidDocument,), seeds=_host_results),
     Target(
-        name="bench-file", parse=_bench_file, errors=(file_problems.BenchmarkFileError,), form=Form.LINES,
+        name="bench-file",
+        parse=_bench_file,
+        errors=(file_problems.BenchmarkFileError,),
+        form=Form.LINES,
         seeds=functools.partial(lambda path: [path.read_bytes()], _EXAMPLE),
     ),
     Target(name="benchmark-documents", parse=_documents, errors=(InvalidDocument,), seeds=_benchmark_documents),
     Target(
-        name="benchmark-step", parse=benchmark_steps.Lines.read, errors=(InvalidDocument,),
+        name="benchmark-step",
+        parse=benchmark_steps.Lines.read,
+        errors=(InvalidDocument,),
         seeds=lambda: [benchmark_steps.Lines(user="1:1", folder="/x", variables={"A": "b"}).to_bytes()],
     ),
     Target(name="event-file", parse=_event_file, errors=(InvalidDocument,), seeds=_event_seeds, form=Form.BYTES),
     Target(
-        name="trace", parse=_trace, errors=(Refused,), form=Form.LINES, seeds=lambda: [_TRACE, gzip.compress(_TRACE, mtime=0)]
+        name="trace",
+        parse=_trace,
+        errors=(Refused,),
+        form=Form.LINES,
+        seeds=lambda: [_TRACE, gzip.compress(_TRACE, mtime=0)],
     ),
     Target(name="simulated-jobs", parse=simulated_jobs.parse_jobs, errors=(Refused,), seeds=lambda: [_JOBS]),
     Target(name="user-config", parse=_config, errors=(Refused,), seeds=lambda: [_CONFIG], form=Form.LINES),
     Target(name="flag-values", parse=_values, errors=(Refused,), seeds=lambda: _VALUES, form=Form.BYTES),
     Target(name="command-line", parse=_command_line, errors=(), seeds=lambda: _COMMANDS, form=Form.LINES),
     Target(
-        name="quota-admins", parse=_edited, errors=(edit_admins.CannotEdit, ValueError), seeds=lambda: QUOTAS, form=Form.LINES
+        name="quota-admins",
+        parse=_edited,
+        errors=(edit_admins.CannotEdit, ValueError),
+        seeds=lambda: QUOTAS,
+        form=Form.LINES,
     ),
     Target(
-        name="globs", parse=_glob, errors=(StorageError, ValueError), form=Form.BYTES,
+        name="globs",
+        parse=_glob,
+        errors=(StorageError, ValueError),
+        form=Form.BYTES,
         seeds=lambda: [b"**/a{b,c*}[!x-z]?", b"{a,{b,c}}/**"],
     ),
     Target(
-        name="folder-rules", parse=_rules, errors=(ValueError, StorageError),
+        name="folder-rules",
+        parse=_rules,
+        errors=(ValueError, StorageError),
         seeds=lambda: [Rules(folders={"a/": _FOLDER}).encoded()],
     ),
     Target(
-        name="fault-rules", parse=_fault_rules, errors=(Refused, ValueError), seeds=lambda: [b'[{"fault": "503", "method": "POST", "percent": 5}]']
+        name="fault-rules",
+        parse=_fault_rules,
+        errors=(Refused, ValueError),
+        seeds=lambda: [b'[{"fault": "503", "method": "POST", "percent": 5}]'],
     ),
     Target(
-        name="cluster-request", parse=lambda data: decoding.repeated_fields(decoding.parsed(data)), errors=(ApiFailure,),
-        seeds=lambda: [b'{"kind": "Pod", "metadata": {"name": "x", "name": "y"}, "spec": {"containers": []}}', b"{%s}" % b",".join(b'"%d":0' % number for number in range(3000))],
+        name="cluster-request",
+        parse=lambda data: decoding.repeated_fields(decoding.parsed(data)),
+        errors=(ApiFailure,),
+        seeds=lambda: [
+            b'{"kind": "Pod", "metadata": {"name": "x", "name": "y"}, "spec": {"containers": []}}',
+            b"{%s}" % b",".join(b'"%d":0' % number for number in range(3000)),
+        ],
     ),
-)  # fmt: skip
+)

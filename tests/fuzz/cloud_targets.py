@@ -1,16 +1,14 @@
-"""What clouds and clusters answer, through the adapters that read it."""
+"""What clouds answer, through the adapters that read it."""
 
 from __future__ import annotations
 
 import functools
-import io
 import json
 from collections.abc import Iterator, Sequence
 from typing import Any
 from unittest import mock
 
 import requests
-import urllib3
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import kms_v1, tpu_v2
 from google.cloud.storage import Client
@@ -21,160 +19,20 @@ from bastion.adapters.gcs.client import prepared
 from bastion.adapters.gcs.store import GcsStore
 from bastion.adapters.kms import cloud as cloud_kms
 from bastion.adapters.kms.keyring import KeyringKms
-from bastion.adapters.kubernetes import documents, kueue, seen
-from bastion.adapters.kubernetes.api_errors import explain, explain_event
-from bastion.adapters.kubernetes.documents import Word
-from bastion.adapters.kubernetes.operations import operation
-from bastion.adapters.kubernetes.state import Parts, gang_status
-from bastion.adapters.kubernetes.transport import LineStream, Transport
-from bastion.adapters.kubernetes.watched_objects import UnknownEvent, WatchedObjects
 from bastion.adapters.s3.client import new_client
 from bastion.adapters.s3.store import S3Store
 from bastion.adapters.secrets.secret_manager import SecretManagerSecrets
 from bastion.adapters.tpu.api_terms import queued_message, queued_state, queued_word, slice_state, status_message
 from bastion.core.errors import (
     KmsError,
-    ProvisionerError,
-    ProvisionerUnavailable,
     SecretUnavailable,
     SecretUnreadable,
     StoreError,
 )
 from bastion.testing.manual_clock import ManualClock
+from tests.fuzz.http_messages import answered
 from tests.fuzz.mangling import Form
 from tests.fuzz.target import Target
-from tests.fuzz.wire_targets import answer_head
-from tests.support.gang_documents import CASES, NAME
-
-_DOING = operation("west", "list", "/api/v1/namespaces/training/pods")
-_WRITING = operation("west", "create", "/api/v1/namespaces/training/pods", name="x")
-
-
-# -- Kubernetes -----------------------------------------------------------------------------------------------------
-
-
-def _gang(data: bytes) -> None:
-    document = json.loads(data)
-    if not isinstance(document, dict):
-        raise ValueError("an API server lists objects")
-    read = [
-        [shrink(item) for item in documents.mappings(document.get(kind))]
-        for kind, shrink in (("jobsets", seen.jobset), ("jobs", seen.job), ("pods", seen.pod), ("workloads", kueue.shrink))
-    ]  # fmt: skip
-    jobsets, jobs, pods, found = read
-    if not (jobsets or jobs or pods):
-        return
-    parts = Parts(
-        jobset=jobsets[0] if jobsets else None, jobs=jobs, pods=pods, now=1.8e9, waited=lambda pod: 400.0,
-        not_created=Word("FailedCreate", "denied") if len(data) % 3 == 0 else None, workload=found[0] if found else None,
-        without_kueue=len(data) % 5 == 0,
-    )  # fmt: skip
-    gang_status(NAME, "k8s:west", parts)
-    for item in documents.mappings(document.get("jobsets")):
-        seen.manager(item)
-
-
-def _answered(data: bytes) -> urllib3.HTTPResponse:
-    head, body = answer_head(data)
-    headers = [(name, value) for name, value in head.headers.items() if name.lower() != "transfer-encoding"]
-    return urllib3.HTTPResponse(
-        body=io.BytesIO(body), headers=headers, status=head.status, preload_content=False, decode_content=False
-    )
-
-
-def _watch(data: bytes) -> None:
-    objects = WatchedObjects(seen.pod)
-    for event in LineStream(_answered(data), _DOING):
-        if event.get("type") == "ERROR":
-            raise explain_event(event.get("object") or {}, _DOING)
-        objects.apply(event)
-
-
-class _Pool:
-    def __init__(self) -> None:
-        self.data = b""
-
-    def request(self, *_: object, **__: object) -> urllib3.HTTPResponse:
-        return _answered(self.data)
-
-
-class _Session:
-    server = "https://cluster"
-
-    def __init__(self) -> None:
-        self.pool = _Pool()
-
-    def headers(self, *, seconds: float) -> dict[str, str]:
-        return {}
-
-    def close(self) -> None:
-        pass
-
-
-def _api_answer(data: bytes) -> None:
-    from bastion.adapters.kubernetes.api import KubernetesApi
-
-    session = _Session()
-    session.pool.data = data
-    api = KubernetesApi.__new__(KubernetesApi)
-    api.cluster, api._remedy = "west", "it is tried again"
-    api._transport = Transport(lambda: session, clock=ManualClock())  # type: ignore[arg-type, return-value]
-    for method, path in (("GET", "/api/v1/pods/x"), ("POST", "/api/v1/pods"), ("DELETE", "/api/v1/pods/x")):
-        try:
-            api._transport.send(method, path, _DOING if method == "GET" else _WRITING)
-        except ProvisionerError:  # noqa: PERF203 - each is tried
-            continue
-    head, body = answer_head(data)
-    for doing in (_DOING, _WRITING):
-        assert isinstance(
-            explain(head.status, body, doing, retry_after=head.headers.get("Retry-After")), ProvisionerError
-        )
-    session.pool.data = data if b'"continue"' not in data else b"{}"
-    api.list_each("/api/v1/namespaces/t/pods", lambda item: WatchedObjects(seen.pod).entry(item), limit=5)
-
-
-def _gangs() -> Sequence[bytes]:
-    made = []
-    for _, make in CASES.values():
-        case = make()
-        document = {
-            "jobsets": [case.jobset] if case.jobset else [], "jobs": case.jobs, "pods": case.pods,
-            "workloads": [case.workload] if case.workload else [],
-        }  # fmt: skip
-        made.append(json.dumps(document).encode())
-    return made
-
-
-def _pods() -> list[dict[str, Any]]:
-    pods = CASES["running"][1]().pods
-    for number, pod in enumerate(pods):
-        pod["metadata"]["resourceVersion"] = str(number + 1)
-    return pods
-
-
-def _events() -> Sequence[bytes]:
-    kinds = ("ADDED", "MODIFIED", "DELETED", "BOOKMARK")
-    lines = [json.dumps({"type": kind, "object": pod}) for kind, pod in zip(kinds, _pods(), strict=False)]
-    gone = {"kind": "Status", "status": "Failure", "reason": "Expired", "code": 410, "message": "too old"}
-    lines.append(json.dumps({"type": "ERROR", "object": gone}))
-    return ["\n".join([*lines[:4], ""]).encode(), (lines[4] + "\n").encode()]
-
-
-def _api_answers() -> Sequence[bytes]:
-    status = {
-        "kind": "Status", "code": 403, "reason": "Forbidden", "details": {"kind": "pods", "name": "x", "causes": [], "retryAfterSeconds": 1},
-        "message": 'pods is forbidden: User "u" cannot list resource "pods" in API group ""',
-    }  # fmt: skip
-    head = b"HTTP/1.1 %d X\r\nContent-Type: application/json\r\n%s\r\n"
-    return [
-        head % (200, b"") + json.dumps({"kind": "PodList", "metadata": {"resourceVersion": "7"}, "items": _pods()}).encode(),
-        head % (403, b"") + json.dumps(status).encode(),
-        head % (404, b"") + json.dumps(status | {"code": 404, "reason": "NotFound"}).encode(),
-        head % (429, b"Retry-After: 3\r\n") + json.dumps(status | {"code": 429}).encode(),
-        head % (409, b"") + json.dumps(status | {"code": 409, "reason": "AlreadyExists"}).encode(),
-        head % (502, b"") + b"<html>bad gateway</html>",
-    ]  # fmt: skip
-
 
 # -- storage services -----------------------------------------------------------------------------------------------
 
@@ -195,7 +53,7 @@ class _Adapter(requests.adapters.BaseAdapter):
         self.data = b""
 
     def send(self, request: requests.PreparedRequest, **_: object) -> requests.Response:  # type: ignore[override]
-        raw = _answered(self.data)
+        raw = answered(self.data)
         answer = requests.adapters.HTTPAdapter().build_response(request, raw)
         answer.connection = self  # type: ignore[attr-defined]
         return answer
@@ -230,7 +88,7 @@ def _store(store: GcsStore | S3Store) -> None:
     for each in operations:
         try:
             each()
-        except StoreError as error:
+        except StoreError as error:  # noqa: PERF203 - each is tried
             failed += 1
             if failed == len(operations):
                 raise error
@@ -263,7 +121,7 @@ _S3_DATA = [b""]
 def _s3_answer(request: Any, **_: object) -> Any:
     from botocore.awsrequest import AWSResponse
 
-    raw = _answered(_S3_DATA[0])
+    raw = answered(_S3_DATA[0])
     return AWSResponse(request.url, raw.status, raw.headers, raw)
 
 
@@ -288,9 +146,11 @@ def _gcs_answers() -> Sequence[bytes]:
         head + json.dumps({"items": [resource], "prefixes": []}).encode(),
         b"HTTP/1.1 200 OK\r\n" + media + b"Content-Length: 4\r\n\r\ndata",
         b"HTTP/1.1 206 Partial Content\r\n" + media + b"Content-Range: bytes 1-2/4\r\nContent-Length: 2\r\n\r\nat",
-        b'HTTP/1.1 412 Precondition Failed\r\nContent-Type: application/json\r\n\r\n{"error": {"code": 412, "message": "no", "errors": [{"reason": "conditionNotMet"}]}}',
-        b'HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\n\r\n{"error": {"code": 403, "message": "x does not have storage.objects.get access"}}',
-    ]  # fmt: skip
+        b"HTTP/1.1 412 Precondition Failed\r\nContent-Type: application/json\r\n\r\n"
+        b'{"error": {"code": 412, "message": "no", "errors": [{"reason": "conditionNotMet"}]}}',
+        b"HTTP/1.1 403 Forbidden\r\nContent-Type: application/json\r\n\r\n"
+        b'{"error": {"code": 403, "message": "x does not have storage.objects.get access"}}',
+    ]
 
 
 def _s3_answers() -> Sequence[bytes]:
@@ -308,7 +168,7 @@ def _s3_answers() -> Sequence[bytes]:
         b"HTTP/1.1 404 Not Found\r\nContent-Type: application/xml\r\n\r\n" + error % b"NoSuchKey",
         b"HTTP/1.1 403 Forbidden\r\nContent-Type: application/xml\r\n\r\n" + error % b"AccessDenied",
         b"HTTP/1.1 412 Precondition Failed\r\nContent-Type: application/xml\r\n\r\n" + error % b"PreconditionFailed",
-    ]  # fmt: skip
+    ]
 
 
 # -- TPUs, keys, secrets --------------------------------------------------------------------------------------------
@@ -335,15 +195,19 @@ def _tpu(data: bytes) -> None:
 def _messages() -> Sequence[bytes]:
     labels = {"bastion-managed": "team", "bastion-run": "aaaaaaaaaa-1"}
     node = tpu_v2.Node(
-        name="projects/p/locations/z/nodes/b-a-1-0", state=tpu_v2.Node.State.READY, labels=labels,
-        metadata={"bastion-token": "t", "bastion-slices": "2"}, health_description="bad",
+        name="projects/p/locations/z/nodes/b-a-1-0",
+        state=tpu_v2.Node.State.READY,
+        labels=labels,
+        metadata={"bastion-token": "t", "bastion-slices": "2"},
+        health_description="bad",
         symptoms=[tpu_v2.Symptom(symptom_type=tpu_v2.Symptom.SymptomType.LOW_MEMORY, worker_id="0")],
-    )  # fmt: skip
+    )
     spec = tpu_v2.QueuedResource.Tpu.NodeSpec(node=node)
     queued = tpu_v2.QueuedResource(
-        name="projects/p/locations/z/queuedResources/b-a-1", tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]),
+        name="projects/p/locations/z/queuedResources/b-a-1",
+        tpu=tpu_v2.QueuedResource.Tpu(node_spec=[spec]),
         state=tpu_v2.QueuedResourceState(state=tpu_v2.QueuedResourceState.State.SUSPENDED),
-    )  # fmt: skip
+    )
     return [tpu_v2.Node.serialize(node), tpu_v2.QueuedResource.serialize(queued)]
 
 
@@ -363,7 +227,7 @@ def _kms(data: bytes) -> None:
         ):
             try:
                 call()
-            except KmsError:
+            except KmsError:  # noqa: PERF203 - both are tried
                 failed += 1
                 if failed == 2:
                     raise
@@ -373,9 +237,12 @@ def _kms_answers() -> Sequence[bytes]:
     import google_crc32c
 
     wrapped = kms_v1.EncryptResponse(
-        name=f"{_KEY}/cryptoKeyVersions/3", ciphertext=b"cipher", ciphertext_crc32c=google_crc32c.value(b"cipher"),
-        verified_plaintext_crc32c=True, verified_additional_authenticated_data_crc32c=True,
-    )  # fmt: skip
+        name=f"{_KEY}/cryptoKeyVersions/3",
+        ciphertext=b"cipher",
+        ciphertext_crc32c=google_crc32c.value(b"cipher"),
+        verified_plaintext_crc32c=True,
+        verified_additional_authenticated_data_crc32c=True,
+    )
     opened = kms_v1.DecryptResponse(plaintext=b"plain", plaintext_crc32c=google_crc32c.value(b"plain"))
     return [kms_v1.EncryptResponse.serialize(wrapped), kms_v1.DecryptResponse.serialize(opened)]
 
@@ -417,20 +284,20 @@ def _secret_answers() -> Sequence[bytes]:
 
 
 _KEYRING = (
-    b'{"format": "bastion keyring", "version": 1, "keys": {"%s": {"primary": "1", "versions": {"1": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="}}}}'
-    % _KEY.encode()
+    b'{"format": "bastion keyring", "version": 1, "keys": {"%s": {"primary": "1", '
+    b'"versions": {"1": "MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="}}}}' % _KEY.encode()
 )
-_API_SERVER = (ProvisionerUnavailable, ProvisionerError)
 TARGETS = (
-    Target(name="cluster-objects", parse=_gang, errors=(ValueError, RecursionError), seeds=_gangs),
-    Target(name="cluster-watch", parse=_watch, errors=(*_API_SERVER, UnknownEvent), seeds=_events, form=Form.LINES),
-    Target(name="cluster-answer", parse=_api_answer, errors=_API_SERVER, seeds=_api_answers, form=Form.HTTP),
     Target(name="gcs-answer", parse=_gcs, errors=(StoreError,), seeds=_gcs_answers, form=Form.HTTP),
     Target(name="s3-answer", parse=_s3, errors=(StoreError,), seeds=_s3_answers, form=Form.HTTP),
     Target(name="tpu-messages", parse=_tpu, errors=(DecodeError,), seeds=_messages, form=Form.BYTES),
     Target(name="kms-answer", parse=_kms, errors=(DecodeError, KmsError), seeds=_kms_answers, form=Form.BYTES),
     Target(name="keyring", parse=_keyring, errors=(KmsError,), seeds=lambda: [_KEYRING]),
     Target(
-        name="secret-answer", parse=_secret, errors=(SecretUnreadable, SecretUnavailable), seeds=_secret_answers, form=Form.HTTP
+        name="secret-answer",
+        parse=_secret,
+        errors=(SecretUnreadable, SecretUnavailable),
+        seeds=_secret_answers,
+        form=Form.HTTP,
     ),
-)  # fmt: skip
+)

@@ -62,10 +62,17 @@ def _lived() -> tuple[dict[str, bytes], list[bytes]]:
     cluster.submit("borrower", user="bob", project="b", instance_type="tpu-v4-64")
     cluster.settle(12)
     cluster.submit(
-        JOB, instance_type="tpu-v4-16", priority=2, env_vars={"A": "b"}, labels={"team": "x"}, max_run_seconds=90000,
-        code_asset_path="gs://b/code.tar.gz", output_dir="out", secrets={"KEY": "file:/run/secret"},
+        JOB,
+        instance_type="tpu-v4-16",
+        priority=2,
+        env_vars={"A": "b"},
+        labels={"team": "x"},
+        max_run_seconds=90000,
+        code_asset_path="gs://b/code.tar.gz",
+        output_dir="out",
+        secrets={"KEY": "file:/run/secret"},
         inputs=[{"url": "gs://data/set/", "dir": "data"}],
-    )  # fmt: skip
+    )
     for number in range(3):
         cluster.submit(f"waits-{number}", instance_type="tpu-v4-64")
     cluster.store.put(keys.active("bad"), b"{", generation=0)
@@ -226,8 +233,9 @@ def _log_segments() -> Sequence[bytes]:
 QUOTAS = (
     b'[toml-schema]\nversion = "1"\n[total_resources]\nv4 = 64\nv5e = 16\n[project_membership]\na = ["alice", "b.*"]\n'
     b'b = ["bob"]\n[project_resources.a]\nv4 = 0.5\n[project_resources.b]\nv4 = 0.5\nv5e = 1.0\n[project_rules]\n'
-    b"max_queued_jobs = 100\n[project_rules.a]\nmax_queued_jobs_per_user = 3\n[admins]\nbastion = [\"root\"]\n[admins.projects]\na = [\"alice\"]\n",
-)  # fmt: skip
+    b"max_queued_jobs = 100\n[project_rules.a]\nmax_queued_jobs_per_user = 3\n[admins]\n"
+    b'bastion = ["root"]\n[admins.projects]\na = ["alice"]\n',
+)
 _INVALID = (InvalidDocument,)
 
 
@@ -255,9 +263,7 @@ TARGETS = (
     Target(name="order", parse=_protocol(protocol.Order), errors=_INVALID, seeds=under("runs/")),
     Target(name="claim", parse=_protocol(protocol.Claim), errors=_INVALID, seeds=under("jobs/claims/")),
     Target(name="report", parse=_protocol(protocol.Report), errors=_INVALID, seeds=under("runs/")),
-    Target(
-        name="agent-arguments", parse=_protocol(protocol.AgentArguments), errors=_INVALID, seeds=_agent_arguments
-    ),
+    Target(name="agent-arguments", parse=_protocol(protocol.AgentArguments), errors=_INVALID, seeds=_agent_arguments),
     Target(name="status", parse=_status, errors=_INVALID, seeds=under(keys.STATUS)),
     Target(
         name="complete", parse=lambda data: read_result(data, name=JOB), errors=_INVALID, seeds=under("jobs/complete/")
@@ -301,7 +307,9 @@ TARGETS = (
         name="key-mapping",
         parse=lambda data: KeyMapping.parse(data.decode("utf-8", "replace")),
         errors=(Refused,),
-        seeds=lambda: [b"vault:projects/p/locations/l/keyRings/r/cryptoKeys/k,attic/deep:projects/p/locations/l/keyRings/r/cryptoKeys/k"],
+        seeds=lambda: [
+            b"vault:projects/p/locations/l/keyRings/r/cryptoKeys/k,attic/deep:projects/p/locations/l/keyRings/r/cryptoKeys/k"
+        ],
         form=Form.LINES,
     ),
-)  # fmt: skip
+)

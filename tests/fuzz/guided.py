@@ -126,9 +126,15 @@ def _inside(target: Target, seconds: int, home: str, log: Path) -> NoReturn:
 
     found = BUILD / "found" / target.name
     options = [
-        f"-max_total_time={seconds}", f"-max_len={INPUT_MAX_BYTES}", f"-timeout={_INPUT_SECONDS}", "-rss_limit_mb=0",
-        "-print_final_stats=1", "-len_control=0", f"-artifact_prefix={found}/", "-seed=1",
-    ]  # fmt: skip
+        f"-max_total_time={seconds}",
+        f"-max_len={INPUT_MAX_BYTES}",
+        f"-timeout={_INPUT_SECONDS}",
+        "-rss_limit_mb=0",
+        "-print_final_stats=1",
+        "-len_control=0",
+        f"-artifact_prefix={found}/",
+        "-seed=1",
+    ]
     atheris.Setup(["fuzz", *options, str(BUILD / "corpus" / target.name)], one, custom_mutator=mutated)
     atheris.Fuzz()
     os._exit(0)

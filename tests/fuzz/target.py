@@ -31,7 +31,10 @@ class Target:
     form: Form = Form.JSON
 
     def check(self, data: bytes) -> bool:
-        """Parse an input; return whether it was accepted. Raises what is a fault: an error of another class, or time."""
+        """Parse an input; return whether it was accepted.
+
+        Raises what is a fault: an error of another class, or AssertionError if it took too long.
+        """
         begun = time.process_time()
         try:
             self.parse(data)
