@@ -92,6 +92,7 @@ _DAMAGED = (
     NotImplementedError,
     RuntimeError,
     RecursionError,
+    OverflowError,
     zlib.error,
     struct.error,
     lzma.LZMAError,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
+import quota
 from bastion.benchmark import file_problems, layout, matrix, mllog
 from bastion.benchmark import results as benchmark_results
 from bastion.cli import program
@@ -139,6 +140,7 @@ def _command_line(data: bytes) -> None:
 
 
 def _edited(data: bytes) -> None:
+    quota.load(data)  # as the command does before it edits the file
     text = data.decode("utf-8")
     more = edit_admins.added(text, "carol", "a")
     assert edit_admins.removed(more, "carol", "a") is not None
@@ -284,7 +286,7 @@ TARGETS = (
     Target(
         name="quota-admins",
         parse=_edited,
-        errors=(edit_admins.CannotEdit, ValueError),
+        errors=(edit_admins.CannotEdit, quota.QuotaFileError),
         seeds=lambda: QUOTAS,
         form=Form.LINES,
     ),

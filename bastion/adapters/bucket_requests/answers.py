@@ -33,10 +33,9 @@ def understood(service: str) -> Iterator[None]:
     """Turn what an answer of another form leads to into Transient: a proxy may have answered instead of the service."""
     try:
         yield
-    except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise Transient(
-            f"the answer is not {service}'s ({type(error).__name__}: {short(str(error))})", doubtful=True
-        ) from error
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        why = f"{type(error).__name__}: {short(str(error))}"
+        raise Transient(f"the answer is not {service}'s ({why})", doubtful=True) from error
 
 
 def short(text: str) -> str:

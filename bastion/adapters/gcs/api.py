@@ -28,7 +28,7 @@ from google.cloud.storage import Client
 from requests.cookies import RequestsCookieJar
 from requests.structures import CaseInsensitiveDict
 
-from bastion.adapters.bucket_requests.answers import NoSuchObject, Transient, understood
+from bastion.adapters.bucket_requests.answers import NoSuchObject, Transient, short, understood
 from bastion.adapters.bucket_requests.certain_writes import Found, Stamp
 from bastion.adapters.bucket_requests.content_type import content_type
 from bastion.adapters.bucket_requests.retry import TimeLimit
@@ -267,6 +267,8 @@ class BucketApi:
             yield
         except FAILURES as failure:
             raise explain(failure, bucket=self.name, doing=doing) from failure
+        except (AttributeError, RecursionError) as failure:  # of the library, for an error that is not the service's
+            raise Transient(f"the answer is not {_SERVICE}'s ({short(str(failure))})", doubtful=True) from failure
 
 
 @contextlib.contextmanager
