@@ -93,6 +93,7 @@ _DAMAGED = (
     RuntimeError,
     RecursionError,
     OverflowError,
+    MemoryError,
     zlib.error,
     struct.error,
     lzma.LZMAError,

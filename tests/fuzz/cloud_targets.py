@@ -101,9 +101,14 @@ def _few(metas: Iterator[Any]) -> None:
             return
 
 
+def gcs_store(answer: bytes) -> GcsStore:
+    """A store whose service answers every request so."""
+    _ADAPTER.data = answer
+    return GcsStore("b", client=_gcs_client(), clock=ManualClock(), patience=_PATIENCE, write_interval_seconds=0)
+
+
 def _gcs(data: bytes) -> None:
-    _ADAPTER.data = data.replace(b'"nextPageToken"', b'"nextPage"')
-    _store(GcsStore("b", client=_gcs_client(), clock=ManualClock(), patience=_PATIENCE, write_interval_seconds=0))
+    _store(gcs_store(data.replace(b'"nextPageToken"', b'"nextPage"')))
 
 
 @functools.cache
@@ -125,9 +130,14 @@ def _s3_answer(request: Any, **_: object) -> Any:
     return AWSResponse(request.url, raw.status, raw.headers, raw)
 
 
+def s3_store(answer: bytes) -> S3Store:
+    """A store whose service answers every request so."""
+    _S3_DATA[0] = answer
+    return S3Store("b", client=_s3_client(), clock=ManualClock(), patience=_PATIENCE)
+
+
 def _s3(data: bytes) -> None:
-    _S3_DATA[0] = data.replace(b"<IsTruncated>true", b"<IsTruncated>false")
-    _store(S3Store("b", client=_s3_client(), clock=ManualClock(), patience=_PATIENCE))
+    _store(s3_store(data.replace(b"<IsTruncated>true", b"<IsTruncated>false")))
 
 
 def _gcs_answers() -> Sequence[bytes]:

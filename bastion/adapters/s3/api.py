@@ -138,6 +138,8 @@ class BucketApi:
                 **{name: value for name, value in asked.items() if value},
             )
         self._bucket_seen = True
+        if "IsTruncated" not in answer:  # any XML is an empty listing otherwise
+            raise Transient("the answer is not a listing of S3", doubtful=False)
         with understood(_SERVICE):
             return Page(
                 metas=tuple(
