@@ -19,6 +19,7 @@ from bastion.proxy.sealed.description import parse_url, read_description
 from bastion.proxy.sealed.envelope import Envelope
 from bastion.proxy.sealed.opening import opened
 from bastion.proxy.sealed.sealing import Sealing
+from bastion.proxy.service.intercepted import split_authority
 from bastion.proxy.service.upstream import UpstreamUnavailable
 from bastion.proxy.uploads.upload_journal import Beginning
 from bastion.storage_wire import batch, transcoding
@@ -63,6 +64,10 @@ def _answer(answer: Callable[[Request], Response], asked: Request) -> None:
 
 def _proxy(data: bytes) -> None:
     asked = request(data)
+    try:
+        split_authority(asked.authority)
+    except ValueError as error:  # the listener passes no such request on
+        raise BadRequest("no host") from error
     _answer(STAGES.proxy()._proxy, asked)
 
 
