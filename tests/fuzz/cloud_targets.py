@@ -9,6 +9,7 @@ from typing import Any
 from unittest import mock
 
 import requests
+import urllib3
 from google.auth.credentials import AnonymousCredentials
 from google.cloud import kms_v1, tpu_v2
 from google.cloud.storage import Client
@@ -53,7 +54,10 @@ class _Adapter(requests.adapters.BaseAdapter):
         self.data = b""
 
     def send(self, request: requests.PreparedRequest, **_: object) -> requests.Response:  # type: ignore[override]
-        raw = answered(self.data)
+        try:
+            raw = answered(self.data)
+        except urllib3.exceptions.InvalidHeader as error:  # as the adapter that this one stands for
+            raise requests.exceptions.InvalidHeader(error) from error
         answer = requests.adapters.HTTPAdapter().build_response(request, raw)
         answer.connection = self  # type: ignore[attr-defined]
         return answer

@@ -29,6 +29,8 @@ from bastion.core.bucket.objects import ObjectMeta, check_read_size
 from bastion.core.errors import AccessDenied, StoreError
 
 _SERVICE = "S3"
+# What botocore raises for an answer that is not S3's; RuntimeError and OverflowError are those of times.
+_UNREADABLE = (ResponseParserError, ValueError, RuntimeError, OverflowError)
 _PIECE_BYTES = 256 * 1024
 # A larger body is sent piece by piece, each within the time to send. It costs a round trip (`Expect: 100-continue`).
 _WHOLE_BODY_BYTES = 1024 * 1024
@@ -122,7 +124,7 @@ class BucketApi:
             if status in _WITH_A_REASON:
                 self._ask_for_reason(key)
             raise explain(failure, place=self._place, doing=doing) from failure
-        except (ResponseParserError, ValueError) as failure:
+        except _UNREADABLE as failure:
             raise Transient(f"the answer is not S3's ({short(str(failure))})", doubtful=True) from failure
         self._bucket_seen = True
         with understood(_SERVICE):
@@ -270,7 +272,7 @@ class BucketApi:
             yield
         except FAILURES as failure:
             raise explain(failure, place=self._place, doing=doing) from failure
-        except (ResponseParserError, ValueError) as failure:  # of botocore, for an answer that is not S3's
+        except _UNREADABLE as failure:
             raise Transient(f"the answer is not S3's ({short(str(failure))})", doubtful=True) from failure
 
 

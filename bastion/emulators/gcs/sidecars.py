@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
+from bastion.core.instants import to_rfc3339
 from bastion.emulators.gcs.resources import Attributes, InvalidRequest, ObjectResource
 from bastion.folder_format import files, places
 from bastion.folder_format.keys import hidden_name
@@ -79,8 +80,8 @@ class Sidecar:
             md5=None if md5 is None else bytes.fromhex(md5),
             component_count=None if count is None else int(count),
             metageneration=int(document["metageneration"]),
-            created=float(document["created"]),
-            updated=float(document["updated"]),
+            created=_instant(document["created"]),
+            updated=_instant(document["updated"]),
             attributes=attributes_of(document["attributes"]),
         )
 
@@ -104,6 +105,14 @@ def attributes_of(document: dict[str, Any]) -> Attributes:
     texts = {name: _text(value) for name, value in document.items() if name != "metadata"}
     metadata = {_text(name): _text(value) for name, value in dict(document.get("metadata", {})).items()}
     return Attributes(**texts, metadata=metadata)
+
+
+def _instant(value: object) -> float:
+    """An instant that can be shown. Raises TypeError, ValueError or OverflowError."""
+    if not isinstance(value, (int, float)):
+        raise TypeError("not an instant")
+    to_rfc3339(value)
+    return float(value)
 
 
 def _text(value: object) -> str:
