@@ -15,6 +15,9 @@ CHECKOV_VENV := $(VENV)/checkov
 # uv resolves for all Pythons and machines at once; pip for its own only.
 UV := 0.13.9
 UV_VENV := $(VENV)/uv
+# Coverage-guided fuzzing, for Python 3.11 to 3.13.
+ATHERIS := 3.0.0
+ATHERIS_FOLDER := $(VENV)/atheris
 # Writes the SBOM of an environment.
 CYCLONEDX := 7.5.0
 CYCLONEDX_VENV := $(VENV)/cyclonedx
@@ -30,7 +33,7 @@ BINDINGS := $(VENV)/terraform-bindings
 # Without bytecode every process of the tests would compile Bastion anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: lock lock-image wheel sbom release demo demo-gs demo-s3 demo-k8s benchmark-example test lint gsutil unit e2e kube kube-test kube-record torch gcloud terraform terraform-schema coverage mutants exhaustive soak long acceptance reference docs clean
+.PHONY: lock lock-image wheel sbom release demo demo-gs demo-s3 demo-k8s benchmark-example test lint gsutil unit fuzz e2e kube kube-test kube-record torch gcloud terraform terraform-schema coverage mutants exhaustive soak long acceptance reference docs clean
 
 demo: $(VENV)/.local
 	@./demo.sh $(BIN)
@@ -107,6 +110,11 @@ terraform: $(VENV)/.dev $(CHECKOV_VENV)/.$(CHECKOV) $(BINDINGS)/.complete
 terraform-schema: $(VENV)/.dev $(BINDINGS)/.complete
 	BASTION_TERRAFORM_BINDINGS=$(BINDINGS) $(BIN)/python -m tests.support.terraform.rewrite_schema
 
+# Every parser of what comes from outside against inputs that reach new branches, for SECONDS in all; goes on where the last
+# run ended (docs/development/fuzzing.md). TARGETS names some.
+fuzz: $(VENV)/.dev $(ATHERIS_FOLDER)/.$(ATHERIS)
+	PYTHONPATH=$(ATHERIS_FOLDER) nice -n 19 $(BIN)/python -m tests.fuzz.guided --seconds=$(or $(SECONDS),600) --targets=$(TARGETS)
+
 # Which branches of the scheduler and the quota no test of theirs takes; there should be none.
 coverage: $(VENV)/.dev
 	$(BIN)/python -m pytest -n 2 --dist worksteal \
@@ -126,7 +134,8 @@ exhaustive: $(VENV)/.dev
 # Thousands of random histories of crashes, lost replies and lost nodes, and fresh examples for the property tests.
 soak: $(VENV)/.dev
 	BASTION_SIM_SEEDS=3000 BASTION_SIM_HISTORIES=20000 BASTION_BENCHMARK_HISTORIES=200 $(BIN)/python -m pytest -n 2 --timeout=1800 tests/sim
-	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n 2 --timeout=1800 tests/property tests/contract
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n 2 --timeout=1800 tests/property tests/contract tests/fuzz
+	BASTION_SIM_SEEDS=3000 $(BIN)/python -m pytest -n 2 --timeout=1800 tests/adversarial/test_hostile_bucket.py
 
 # 500 jobs on emulated slices with everything going wrong (`make test` runs 25), 200 in an emulated cluster (20), 200
 # slices at once, and the daemon's memory over eight minutes: about half an hour on two cores.
@@ -215,6 +224,11 @@ $(CYCLONEDX_VENV)/.$(CYCLONEDX): $(VENV)/bin/python
 	rm -rf $(CYCLONEDX_VENV)
 	$(BIN)/python -m venv $(CYCLONEDX_VENV)
 	$(CYCLONEDX_VENV)/bin/python -m pip install --quiet --disable-pip-version-check 'cyclonedx-bom==$(CYCLONEDX)'
+	@touch $@
+
+$(ATHERIS_FOLDER)/.$(ATHERIS): $(VENV)/bin/python
+	rm -rf $(ATHERIS_FOLDER)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --target=$(ATHERIS_FOLDER) 'atheris==$(ATHERIS)'
 	@touch $@
 
 $(CHECKOV_VENV)/.$(CHECKOV): $(VENV)/bin/python

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from bastion.core.bucket.protocol import AgentArguments
 from bastion.core.errors import InvalidDocument
 
+_NUMBER_MAX_DIGITS = 9
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostIdentity:
@@ -78,9 +80,14 @@ def parse_slice_index(tpu_env: str) -> int:
     """
     values = _parse_tpu_env(tpu_env)
     number = values.get("MEGASCALE_SLICE_ID") or values.get("NODE_ID", "").rpartition("-")[2]
-    if not number.isdecimal():
+    if not is_number(number):
         raise InvalidDocument("tpu-env has neither MEGASCALE_SLICE_ID nor a NODE_ID that ends in the slice's number")
     return int(number)
+
+
+def is_number(text: str) -> bool:
+    """Whether the text is a number of a host or slice."""
+    return text.isascii() and text.isdecimal() and len(text) <= _NUMBER_MAX_DIGITS
 
 
 def parse_slices_address(tpu_env: str) -> str:

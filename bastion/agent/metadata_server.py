@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from urllib.parse import urlencode
 
 from bastion.agent.backoff import Backoff
-from bastion.agent.identity import HostIdentity, parse_peers, parse_slice_index, parse_slices_address
+from bastion.agent.identity import HostIdentity, is_number, parse_peers, parse_slice_index, parse_slices_address
 from bastion.core.bucket import protocol
 from bastion.core.bucket.protocol import AgentArguments
 from bastion.core.errors import BastionError, InvalidDocument, NotFound, StoreUnavailable
@@ -69,7 +69,7 @@ def read_identity(server: MetadataServer) -> HostIdentity:
         slices_address = parse_slices_address(environment)
         arguments = arguments.model_copy(update={"slice_index": parse_slice_index(environment)})
     number = server.attribute("agent-worker-number").strip()
-    if not number.isdecimal():
+    if not is_number(number):
         raise InvalidDocument(f"agent-worker-number is {number[:40]!r}, not a number")
     peers = parse_peers(server.attribute("worker-network-endpoints"))
     if len(peers) != arguments.hosts_per_slice:

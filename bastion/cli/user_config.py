@@ -47,8 +47,9 @@ def read_config() -> Mapping[str, str]:
         document = tomli.loads(path.read_bytes().decode("utf-8"))
     except FileNotFoundError:
         return {}
-    except (tomli.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise Refused(f"{path} is not valid TOML ({error}); correct or delete it") from error
+    except (ValueError, RecursionError) as error:  # tomli's error is a ValueError, as is that of huge integers
+        why = str(error) or "it nests too deeply"
+        raise Refused(f"{path} is not valid TOML ({why}); correct or delete it") from error
     for key, value in document.items():
         if key not in CONFIG_KEYS:
             raise Refused(f"{path}: unknown config key {plain(key)!r}; the keys are {', '.join(CONFIG_KEYS)}")

@@ -14,7 +14,7 @@ from typing import Any
 
 from bastion import __version__
 from bastion.core import typed_json
-from bastion.core.errors import InvalidDocument
+from bastion.core.errors import InvalidDocument, Refused
 from bastion.core.reconcile.effects import (
     AppendHistory,
     CloseGate,
@@ -69,7 +69,7 @@ def read(data: bytes) -> RecordedTick:
             given, world=replace(given.world, policy=policy), snapshot=replace(given.snapshot, policy=policy)
         )
         return RecordedTick(version=str(document["version"]), given=given, decided=tuple(map(str, document["decided"])))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError, Refused) as error:
         raise InvalidDocument(f"this is not a recorded tick: {type(error).__name__}: {error}") from error
 
 

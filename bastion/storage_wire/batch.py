@@ -21,6 +21,7 @@ _CALLS_MAX = 1000
 _BODY_MAX_BYTES = 10 * 1024 * 1024
 _HEAD_MAX_BYTES = 64 * 1024
 _ANSWERS_MAX_BYTES = 32 * 1024 * 1024
+_LENGTH_MAX_DIGITS = 18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,7 +87,7 @@ def _read(part: bytes, batch: Request) -> tuple[str, Request]:
         raise invalid("A part of the batch is not an HTTP request.")
     inner, data = _headers(rest)
     length = inner.get("Content-Length")
-    if length.isascii() and length.isdigit():
+    if length.isascii() and length.isdigit() and len(length) <= _LENGTH_MAX_DIGITS:
         data = data[: int(length)]
     method, target = parts[0].decode("latin-1"), parts[1].decode("latin-1")
     try:

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import json
+import os
+from collections.abc import Callable, Collection
+from random import Random
 
 import pytest
 
-from bastion.core import limits
+import quota
+from bastion.core import documents, limits
 from bastion.core.bucket import keys
+from bastion.core.errors import BastionError
+from bastion.core.model import identity, job_record, lease
+from bastion.daemon.observe.policy_source import RuntimeOptions
 from bastion.testing.cluster import BASTION, Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.scripted_hosts import runs_for
+from tests.fuzz.documents_targets import bucket
+from tests.fuzz.mangling import Form, mangled
 
 
 def spec(name: str, **metadata: object) -> bytes:
@@ -207,3 +216,122 @@ def test_of_an_enormous_history_only_the_end_is_read(monkeypatch: pytest.MonkeyP
     cluster.run_until(lambda: cluster.result("job"), steps=30)
     assert cluster.history("job")[:1000] == ["old line"] * 1000
     assert len(cluster.history("job")) > 1003
+
+
+# -- mangled objects under every prefix -----------------------------------------------------------------------------
+
+PREFIXES = (
+    *("jobs/active/", "jobs/user_states/", "jobs/states/", "jobs/invalid/", "jobs/claims/", "jobs/complete/"),
+    *("runs/", "beats/", "logs/", "outputs/", "results/", "history/jobs/", "history/projects/", "bundles/", "agents/"),
+    *("inputs/", "inbox/mallory/active/", "inbox/mallory/user_states/", "inbox/../active/", "config/", "doctor/"),
+    *("project-quotas/former/", "status/", ""),
+)
+# One object each. Of those with which people steer the bastion, a valid change is a change, so only others are written.
+# Broken settings without earlier ones rightly keep slices from being created, so they are not among them.
+STEERING: dict[str, Callable[[bytes], object]] = {
+    keys.RUNTIME_OPTIONS: lambda data: RuntimeOptions.model_validate(documents.loads(data)),
+    keys.IDENTITY: identity.read,
+    keys.LEASE: lease.read,
+    keys.PROJECT_QUOTAS: quota.load,
+}
+# The daemon's copies of those, from which a new one goes on if they are broken.
+IN_FORCE = (keys.QUOTAS_IN_FORCE, keys.SETTINGS_IN_FORCE, keys.OPTIONS_IN_FORCE, keys.IDENTITY_IN_FORCE)
+TICKS = 60
+PER_TICK = 20
+
+
+def mangled_objects(random: Random, honest: Collection[str]) -> dict[str, bytes]:
+    """Objects of a stranger: keys as those of real ones, and contents as real ones, both mangled."""
+    real = [*bucket().items()]
+    found: dict[str, bytes] = {}
+    for _ in range(PER_TICK):
+        prefix = random.choice(PREFIXES)
+        key, data = random.choice([each for each in real if each[0].startswith(prefix)] or real)
+        if random.random() < 0.3:
+            data = random.choice(real)[1]
+        # The stranger is no member of a project.
+        data = mangled(random, data.replace(b'"alice"', b'"mallory"').replace(b'"bob"', b'"mallory"'), Form.JSON)
+        name = key.removeprefix(prefix)
+        if random.random() < 0.4:
+            name = mangled(random, name.encode(), Form.BYTES).decode("utf-8", "replace")
+        key = f"{prefix}{random.choice(('', 'x-', '²'))}{name}"[:900]
+        # A state that can be read holds capacity, whoever wrote it: only rights keep others from writing there.
+        stateful = key.startswith(keys.JOBS_STATES) and not is_refused(state_of, data)
+        if key not in (*STEERING, *IN_FORCE) and not stateful and not any(each in key for each in honest):
+            found[key] = data
+    return found
+
+
+def state_of(data: bytes) -> object:
+    """The state in an object that has the name of the job in it."""
+    name = json.loads(data)["metadata"]["record"]["name"]
+    return job_record.read(data, name=name)
+
+
+def is_refused(read: Callable[[bytes], object], data: bytes) -> bool:
+    try:
+        read(data)
+    except (BastionError, ValueError, LookupError, TypeError, RecursionError):
+        return True
+    return False
+
+
+def overwrite_or_not(cluster: Cluster, key: str, data: bytes) -> bool:
+    """Write an object over what is there; whether the store has such keys."""
+    try:
+        meta = cluster.store.head(key)
+        cluster.store.put(key, data, generation=meta.generation if meta else 0)
+    except ValueError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("seed", range(max(2, int(os.environ.get("BASTION_SIM_SEEDS", "2")) // 100)))
+def test_honest_jobs_end_properly_while_a_stranger_writes_mangled_objects_under_every_prefix(
+    seed: int, record_property: Callable[[str, object], None]
+) -> None:
+    random = Random(f"mangled {seed}")
+    cluster = Cluster()
+    cluster.settle(2)  # the last good quota file is known
+    scripts = {"quick": runs_for(3), "failing": runs_for(4, code=3), "long": runs_for(40), "on-bastion": runs_for(5)}
+    cluster.hosts.scripts |= scripts
+    uids = [
+        cluster.submit("quick", instance_type="tpu-v4-8", cleanup_command="true"),
+        cluster.submit("failing", instance_type="tpu-v4-16", max_tries=2),
+        cluster.submit("long", instance_type="tpu-v4-32", user="bob", project="b"),
+        cluster.submit("on-bastion", user="bob", project="b"),
+        cluster.submit("cancelled", instance_type="tpu-v4-8"),
+    ]
+    jobs = [*scripts, "cancelled"]
+    written = 0
+    for tick in range(TICKS):
+        for key, data in mangled_objects(random, [*jobs, *uids]).items():
+            written += overwrite_or_not(cluster, key, data)
+        key, read = random.choice([*STEERING.items()])
+        data = mangled(random, bucket().get(key, b'{"a": 1}'), Form.JSON)
+        # A lease that nobody can read is taken over after its time, and nothing happens until then.
+        if is_refused(read, data) and (key != keys.LEASE or tick % 20 == 7):
+            written += overwrite_or_not(cluster, key, data)
+        if tick == 10:
+            cluster.cancel("cancelled")
+        if tick == 30:
+            cluster.restart_daemon()
+        cluster.step()
+    for _ in range(120):
+        if not all(map(cluster.result, jobs)):
+            cluster.step()
+    outcomes = {job: (cluster.result(job) or {})["outcome"] for job in jobs}
+    assert outcomes == {
+        "quick": "succeeded",
+        "failing": "failed",
+        "long": "succeeded",
+        "on-bastion": "succeeded",
+        "cancelled": "cancelled",
+    }
+    assert {began.job for began in cluster.hosts.began} == set(jobs)
+    cluster.settle(10)
+    assert cluster.slices.list() == []
+    status = cluster.json(keys.STATUS)
+    assert status["daemon"]["failed_ticks"] == 0
+    assert written > TICKS * PER_TICK / 2
+    record_property("mangled objects", written)

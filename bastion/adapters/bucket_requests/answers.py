@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
+
 _TEXT_MAX = 300
 
 
@@ -23,6 +26,16 @@ class NoSuchObject(Exception):
 
 class PastTheEnd(Exception):
     """416: the object ends before the first requested byte."""
+
+
+@contextlib.contextmanager
+def understood(service: str) -> Iterator[None]:
+    """Turn what an answer of another form leads to into Transient: a proxy may have answered instead of the service."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        why = f"{type(error).__name__}: {short(str(error))}"
+        raise Transient(f"the answer is not {service}'s ({why})", doubtful=True) from error
 
 
 def short(text: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from bastion.adapters.bucket_requests.answers import ConditionNotMet, NoSuchObject, Transient
+from bastion.adapters.bucket_requests.answers import ConditionNotMet, NoSuchObject, PastTheEnd, Transient
 from bastion.adapters.bucket_requests.retry import Retries, TimeLimit
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.errors import PreconditionFailed, StoreUnavailable
@@ -98,6 +98,8 @@ class CertainWrites:
             self._before(key, limit, last)
             try:
                 return send(stamp, limit)
+            except PastTheEnd as failure:
+                raise StoreUnavailable(f"{self._api.shown(key)} was not written: {failure}; try again") from failure
             except Transient as failure:
                 doubtful, last = doubtful or failure.doubtful, failure
                 raise
@@ -166,10 +168,17 @@ class CertainWrites:
             return None
 
     def answered(self, ask: Callable[[], T], limit: TimeLimit, problem: str) -> T:
-        """Ask an idempotent question, with retries."""
+        """Ask an idempotent question without a condition, with retries. Raises NoSuchObject, too."""
         try:
             return self._retries.call(ask, until=limit.ends)
-        except Transient as failure:
+        except (Transient, ConditionNotMet, PastTheEnd) as failure:
+            raise StoreUnavailable(f"{problem}: {failure}; try again") from failure
+
+    def listed(self, ask: Callable[[], T], limit: TimeLimit, problem: str) -> T:
+        """Ask for a page of a listing, which is there even if no object is."""
+        try:
+            return self.answered(ask, limit, problem)
+        except NoSuchObject as failure:
             raise StoreUnavailable(f"{problem}: {failure}; try again") from failure
 
     def refusal(self, key: str, present: int | None, expected: int) -> PreconditionFailed:

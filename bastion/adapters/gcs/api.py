@@ -23,12 +23,12 @@ from urllib.parse import quote, urlencode
 import google_crc32c
 import requests
 from google.api_core.exceptions import NotFound as ApiNotFound
-from google.api_core.exceptions import from_http_response
+from google.api_core.exceptions import from_http_response, from_http_status
 from google.cloud.storage import Client
 from requests.cookies import RequestsCookieJar
 from requests.structures import CaseInsensitiveDict
 
-from bastion.adapters.bucket_requests.answers import NoSuchObject, Transient
+from bastion.adapters.bucket_requests.answers import NoSuchObject, Transient, short, understood
 from bastion.adapters.bucket_requests.certain_writes import Found, Stamp
 from bastion.adapters.bucket_requests.content_type import content_type
 from bastion.adapters.bucket_requests.retry import TimeLimit
@@ -40,12 +40,15 @@ from bastion.core.errors import StoreError
 from bastion.ports import StoredObject
 from bastion.storage_wire.multipart_related import related_frame
 
+_SERVICE = "Cloud Storage"
 _META_FIELDS = "name,size,generation,updated"
 _PIECE_BYTES = 256 * 1024
 # Maximum of a single-request upload. Larger objects go in parts, each sent completely before its answer.
 _SINGLE_UPLOAD_BYTES = 8 * 1024 * 1024
 _CHUNK_BYTES = 16 * 1024 * 1024
-_CONTENT_RANGE = re.compile(r"bytes (?:\d+-\d+|\*)/(\d+)")
+# Of a number of 63 bits.
+_GENERATION_MAX_DIGITS = 19
+_CONTENT_RANGE = re.compile(r"bytes (?:\d+-\d+|\*)/(\d{1,19})", re.ASCII)
 _CRC32C = re.compile(r"crc32c=([A-Za-z0-9+/=]+)")
 
 
@@ -80,7 +83,8 @@ class BucketApi:
             pieces: list[bytes] = []
             # A server may ignore a range.
             skipped = 0 if response.status_code == requests.codes.partial_content else start
-            received = int(response.headers.get("Content-Length") or 0)
+            with understood(_SERVICE):
+                received = int(response.headers.get("Content-Length") or 0)
             check_read_size(self.shown(key), received - skipped, max_bytes)
             received = 0
             for piece in response.raw.stream(_PIECE_BYTES, decode_content=False):
@@ -95,7 +99,8 @@ class BucketApi:
 
     def metadata(self, key: str, limit: TimeLimit) -> Found:
         resource = self._json(f"/storage/v1{self._path(key)}?fields={_META_FIELDS},metadata", key, "looking up", limit)
-        return Found(meta=_meta(resource), stamp=Stamp.of(resource.get("metadata") or {}))
+        with understood(_SERVICE):
+            return Found(meta=_meta(resource), stamp=Stamp.of(resource.get("metadata") or {}))
 
     def page(self, prefix: str, start: str, end: str, token: str, limit: TimeLimit) -> Page:
         """Return one page of the objects under a prefix, from `start` (inclusive) to `end` (exclusive, if given)."""
@@ -104,9 +109,9 @@ class BucketApi:
         query.update({name: value for name, value in asked.items() if value})
         path = f"/storage/v1/b/{quote(self.name, safe='')}/o?{urlencode(query)}"
         answer = self._json(path, prefix, "listing", limit)
-        return Page(
-            metas=tuple(_meta(item) for item in answer.get("items", ())), next_token=answer.get("nextPageToken", "")
-        )
+        with understood(_SERVICE):
+            metas = tuple(_meta(item) for item in answer.get("items", ()))
+            return Page(metas=metas, next_token=str(answer.get("nextPageToken", "")))
 
     def insert(self, key: str, data: bytes, *, stamp: Stamp, limit: TimeLimit) -> ObjectMeta:
         """Write the object if its generation is `stamp.follows`: one request up to 8 MiB, otherwise a session."""
@@ -120,7 +125,9 @@ class BucketApi:
             f"/upload/storage/v1/b/{quote(self.name, safe='')}/o"
             f"?uploadType=multipart&ifGenerationMatch={stamp.follows}&fields={_META_FIELDS}"
         )
-        return _meta(self._json(path, key, "writing", limit, headers={"Content-Type": frame.content_type}, body=body))
+        answer = self._json(path, key, "writing", limit, headers={"Content-Type": frame.content_type}, body=body)
+        with understood(_SERVICE):
+            return _meta(answer)
 
     def _insert_in_parts(self, key: str, data: bytes, stamp: Stamp, limit: TimeLimit) -> ObjectMeta:
         blob = self._bucket.blob(key, chunk_size=_CHUNK_BYTES)
@@ -166,7 +173,7 @@ class BucketApi:
     ) -> StoredObject:
         headers = response.headers
         length = headers.get("Content-Length")
-        if length is not None and int(length) != len(data):
+        if length is not None and length != str(len(data)):
             raise Transient(f"received {len(data)} of {length} bytes", doubtful=False)
         whole = response.status_code != requests.codes.partial_content
         declared = _CRC32C.search(headers.get("x-goog-hash", ""))
@@ -181,7 +188,7 @@ class BucketApi:
         elif start:
             data = data[start:]  # a server may ignore a range
         generation = headers.get("x-goog-generation", "")
-        if not generation.isdecimal():
+        if not (generation.isascii() and generation.isdecimal() and len(generation) <= _GENERATION_MAX_DIGITS):
             raise StoreError(
                 f"{doing}: the answer has no generation (header x-goog-generation), so a bastion cannot work on this "
                 "storage service"
@@ -196,7 +203,9 @@ class BucketApi:
         """When that generation was written."""
         path = f"/storage/v1{self._path(key)}?generation={generation}&fields={_META_FIELDS}"
         try:
-            return _meta(self._json(path, key, "looking up", limit)).updated
+            answer = self._json(path, key, "looking up", limit)
+            with understood(_SERVICE):
+                return _meta(answer).updated
         except NoSuchObject:
             raise Transient("the object was replaced while it was read", doubtful=False) from None
 
@@ -211,8 +220,13 @@ class BucketApi:
         body: bytes | None = None,
     ) -> dict[str, Any]:
         with self._answer(path, headers or {}, limit, f"{verb} {self.shown(key)}", body) as response:
-            document: dict[str, Any] = response.json()
-            return document
+            try:
+                document = response.json()
+            except RecursionError:
+                document = None
+        if not isinstance(document, dict):
+            raise Transient("the answer is not a JSON object", doubtful=True)
+        return document
 
     @contextlib.contextmanager
     def _answer(
@@ -222,7 +236,7 @@ class BucketApi:
         headers = {"User-Agent": self._user_agent, "Accept-Encoding": "gzip", **headers}
         with self._explained(doing), self._sent(self._base + path, headers, body, limit.timeouts()) as response:
             if not response.ok:
-                raise from_http_response(response)  # type: ignore[no-untyped-call]
+                raise _failure(response)
             yield response
 
     def _sent(
@@ -253,6 +267,8 @@ class BucketApi:
             yield
         except FAILURES as failure:
             raise explain(failure, bucket=self.name, doing=doing) from failure
+        except (AttributeError, RecursionError) as failure:  # of the library, for an error that is not the service's
+            raise Transient(f"the answer is not {_SERVICE}'s ({short(str(failure))})", doubtful=True) from failure
 
 
 @contextlib.contextmanager
@@ -271,6 +287,16 @@ def _session_may_end() -> Iterator[None]:
         raise Transient(f"the upload was cut short: {error}", doubtful=True) from error
 
 
+def _failure(response: requests.Response) -> Exception:
+    """The library's error for an answer that is no success."""
+    failure: Exception
+    try:
+        failure = from_http_response(response)  # type: ignore[no-untyped-call]
+    except (LookupError, TypeError, AttributeError, RecursionError):  # JSON of another form: a proxy's answer
+        failure = from_http_status(response.status_code, response.text[:500], response=response)  # type: ignore[no-untyped-call]
+    return failure
+
+
 def _crc32c(data: bytes) -> str:
     return base64.b64encode(int(google_crc32c.value(data)).to_bytes(4, "big")).decode()
 
@@ -279,13 +305,16 @@ def _last_modified(headers: Mapping[str, str]) -> float | None:
     """Return Last-Modified in whole seconds since the epoch; None if missing or invalid."""
     try:
         return email.utils.parsedate_to_datetime(headers.get("Last-Modified", "")).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
 def _meta(resource: dict[str, Any]) -> ObjectMeta:
+    key = resource["name"]
+    if not isinstance(key, str):
+        raise TypeError("a name that is no text")
     return ObjectMeta(
-        key=resource["name"],
+        key=key,
         # A service may omit zeros.
         size=int(resource.get("size", 0)),
         generation=int(resource["generation"]),

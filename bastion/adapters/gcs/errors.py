@@ -148,7 +148,7 @@ def _reason_and_text(failure: GoogleAPICallError) -> tuple[str, str]:
         error = response.json()["error"]
         details = error.get("errors") or [{}]
         return str(details[0].get("reason", "")), str(error["message"])
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return "", str(response.text)
 
 

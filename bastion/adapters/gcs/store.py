@@ -161,7 +161,7 @@ class GcsStore:
         token = ""
         while True:
             limit = self._retries.limit()
-            page = self._writes.answered(
+            page = self._writes.listed(
                 lambda token=token, limit=limit: self._api.page(prefix, start_after, end_before, token, limit),  # type: ignore[misc]
                 limit,
                 f"{self._api.shown(prefix)}* could not be listed",

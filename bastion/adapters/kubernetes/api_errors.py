@@ -73,7 +73,7 @@ def parse_status(body: bytes) -> Mapping[str, Any] | None:
     """Return the `Status` document in a body; None if it is something else."""
     try:
         found = json.loads(body)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) and found.get("kind") == "Status" else None
 

@@ -91,7 +91,7 @@ class Transport:
         whole = self._whole(response, operation, deadline)
         try:
             found = json.loads(whole)
-        except ValueError:
+        except (ValueError, RecursionError):
             found = None
         if not isinstance(found, dict):
             raise ProvisionerUnavailable(f"{operation}: the answer is not JSON; check the server's address")
@@ -259,7 +259,7 @@ class LineStream:
             for line in self._lines():
                 try:
                     event = json.loads(line)
-                except ValueError:
+                except (ValueError, RecursionError):
                     event = None
                 if not isinstance(event, dict):
                     raise ProvisionerUnavailable(f"{self._operation}: a line of the answer is not JSON")

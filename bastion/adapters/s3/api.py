@@ -15,7 +15,9 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from bastion.adapters.bucket_requests.answers import NoSuchObject, PastTheEnd, Transient
+from botocore.parsers import ResponseParserError
+
+from bastion.adapters.bucket_requests.answers import NoSuchObject, PastTheEnd, Transient, short, understood
 from bastion.adapters.bucket_requests.certain_writes import Found, Stamp
 from bastion.adapters.bucket_requests.content_type import content_type
 from bastion.adapters.bucket_requests.retry import TimeLimit
@@ -26,6 +28,9 @@ from bastion.core import limits
 from bastion.core.bucket.objects import ObjectMeta, check_read_size
 from bastion.core.errors import AccessDenied, StoreError
 
+_SERVICE = "S3"
+# What botocore raises for an answer that is not S3's; RuntimeError and OverflowError are those of times.
+_UNREADABLE = (ResponseParserError, ValueError, RuntimeError, OverflowError)
 _PIECE_BYTES = 256 * 1024
 # A larger body is sent piece by piece, each within the time to send. It costs a round trip (`Expect: 100-continue`).
 _WHOLE_BODY_BYTES = 1024 * 1024
@@ -33,7 +38,7 @@ _WHOLE_BODY_BYTES = 1024 * 1024
 _COPIED_PART_BYTES = 512 * 1024**2
 # Statuses that mean this or that, which only an answer with a body tells.
 _WITH_A_REASON = frozenset({400, 401, 403})
-_CONTENT_RANGE = re.compile(r"bytes (?:\d+-\d+|\*)/(\d+)")
+_CONTENT_RANGE = re.compile(r"bytes (?:\d+-\d+|\*)/(\d{1,19})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +94,8 @@ class BucketApi:
                 data = data[start:][:size]
         elif answer.get("ChecksumCRC32") not in (None, _crc32(data)) and "-" not in answer["ChecksumCRC32"]:
             raise Transient("the bytes were damaged in transit: the CRC32 differs", doubtful=False)
-        return Seen(found=_found(key, answer, whole), data=data)
+        with understood(_SERVICE):
+            return Seen(found=_found(key, answer, whole), data=data)
 
     def _body(self, key: str, answer: Mapping[str, Any], start: int, max_bytes: int, limit: TimeLimit) -> bytes:
         body = answer["Body"]
@@ -118,8 +124,11 @@ class BucketApi:
             if status in _WITH_A_REASON:
                 self._ask_for_reason(key)
             raise explain(failure, place=self._place, doing=doing) from failure
+        except _UNREADABLE as failure:
+            raise Transient(f"the answer is not S3's ({short(str(failure))})", doubtful=True) from failure
         self._bucket_seen = True
-        return _found(key, answer, int(answer["ContentLength"]))
+        with understood(_SERVICE):
+            return _found(key, answer, int(answer["ContentLength"]))
 
     def page(self, prefix: str, start_after: str, token: str) -> Page:
         """Return one page of the objects under a prefix, after `start_after`."""
@@ -131,13 +140,16 @@ class BucketApi:
                 **{name: value for name, value in asked.items() if value},
             )
         self._bucket_seen = True
-        return Page(
-            metas=tuple(
-                _meta(item["Key"], int(item["Size"]), item["ETag"], item["LastModified"].timestamp())
-                for item in answer.get("Contents", ())
-            ),
-            next_token=answer.get("NextContinuationToken", "") if answer.get("IsTruncated") else "",
-        )
+        if "IsTruncated" not in answer:  # any XML is an empty listing otherwise
+            raise Transient("the answer is not a listing of S3", doubtful=False)
+        with understood(_SERVICE):
+            return Page(
+                metas=tuple(
+                    _meta(item["Key"], int(item["Size"]), item["ETag"], item["LastModified"].timestamp())
+                    for item in answer.get("Contents", ())
+                ),
+                next_token=answer.get("NextContinuationToken", "") if answer.get("IsTruncated") else "",
+            )
 
     def put(self, key: str, data: bytes, *, etag: str, stamp: Stamp) -> Found:
         """Write the object if it has that ETag; empty: if it does not exist."""
@@ -238,7 +250,8 @@ class BucketApi:
         if found is not None and found.stamp == stamp:
             return found
         # Replaced or deleted since: the generation is no longer there, whatever its time was.
-        return Found(meta=_meta(key, size, answer["ETag"], _date(answer)), stamp=stamp, etag=answer["ETag"])
+        with understood(_SERVICE):
+            return Found(meta=_meta(key, size, answer["ETag"], _date(answer)), stamp=stamp, etag=answer["ETag"])
 
     def _see_bucket(self) -> None:
         """Raise if the bucket does not exist."""
@@ -259,6 +272,8 @@ class BucketApi:
             yield
         except FAILURES as failure:
             raise explain(failure, place=self._place, doing=doing) from failure
+        except _UNREADABLE as failure:
+            raise Transient(f"the answer is not S3's ({short(str(failure))})", doubtful=True) from failure
 
 
 def _sendable(data: bytes) -> bytes | io.BytesIO:
@@ -293,5 +308,5 @@ def _date(answer: Mapping[str, Any]) -> float:
     try:
         headers = answer["ResponseMetadata"]["HTTPHeaders"]
         return email.utils.parsedate_to_datetime(headers["date"]).timestamp()
-    except (LookupError, ValueError):
+    except (LookupError, TypeError, ValueError, OverflowError):
         return 0.0

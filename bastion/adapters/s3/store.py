@@ -216,7 +216,7 @@ class S3Store:
         token = ""
         while True:
             limit = self._retries.limit()
-            page = self._writes.answered(
+            page = self._writes.listed(
                 lambda token=token: self._api.page(prefix, start_after, token),  # type: ignore[misc]
                 limit,
                 f"{self._api.shown(prefix)}* could not be listed",

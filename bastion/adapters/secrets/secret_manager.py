@@ -199,7 +199,7 @@ def _decoded(data: bytes) -> tuple[bytes, int | None] | None:
         value = base64.b64decode(payload.get("data", ""), validate=True)
         # An int64, which is a string in JSON (https://protobuf.dev/programming-guides/json).
         return value, int(payload["dataCrc32c"]) if "dataCrc32c" in payload else None
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OverflowError):
         return None
 
 
@@ -210,5 +210,5 @@ def _error_of(data: bytes) -> tuple[str, str]:
         details = [str(each.get("reason", "")) for each in error.get("details") or () if isinstance(each, dict)]
         said = plain(str(error["message"]))[:_SAID_MAX_CHARS].rstrip(".")
         return " ".join([str(error.get("status", "")), *details]), said
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         return "", ""

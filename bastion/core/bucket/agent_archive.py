@@ -58,9 +58,20 @@ class Manifest:
 
     @staticmethod
     def read(data: bytes) -> Manifest:
-        document = json.loads(data)
-        wheels = tuple(Wheel(**{**wheel, "tags": tuple(wheel["tags"])}) for wheel in document["wheels"])
-        return Manifest(version=document["version"], needs=tuple(document["needs"]), wheels=wheels)
+        """Raises ValueError."""
+        try:
+            document = json.loads(data)
+            wheels = tuple(Wheel(**{**wheel, "tags": tuple(wheel["tags"])}) for wheel in document["wheels"])
+            manifest = Manifest(version=document["version"], needs=tuple(document["needs"]), wheels=wheels)
+        except (LookupError, TypeError, RecursionError) as error:
+            raise ValueError(f"not the manifest of an agent: {error!r}") from error
+        texts = [manifest.version, *manifest.needs]
+        texts += [text for wheel in wheels for text in (wheel.name, wheel.version, wheel.file, *wheel.tags)]
+        if not all(isinstance(text, str) for text in texts) or any(
+            tag.count("-") != 2 for wheel in wheels for tag in wheel.tags
+        ):
+            raise ValueError("not the manifest of an agent")
+        return manifest
 
 
 def _suits(wheel: Wheel, minor: int, platform: wheel_tags.Platform | None) -> bool:

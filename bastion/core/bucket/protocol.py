@@ -103,7 +103,7 @@ class TimeLeft(BaseModel):
         grace_seconds: From SIGTERM to SIGKILL.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
 
     seconds: float = Field(ge=0)
     from_order: bool = False
@@ -113,7 +113,7 @@ class TimeLeft(BaseModel):
 class Order(_Document):
     """`runs/<run>/order`: what the hosts of this run do now. A stop order keeps the run's fields."""
 
-    model_config = ConfigDict(frozen=True, strict=False, extra="ignore")
+    model_config = ConfigDict(frozen=True, strict=False, extra="ignore", allow_inf_nan=False)
 
     run: str
     action: OrderAction

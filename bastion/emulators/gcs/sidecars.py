@@ -17,6 +17,7 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any
 
+from bastion.core.instants import to_rfc3339
 from bastion.emulators.gcs.resources import Attributes, InvalidRequest, ObjectResource
 from bastion.folder_format import files, places
 from bastion.folder_format.keys import hidden_name
@@ -71,16 +72,16 @@ class Sidecar:
 
     @staticmethod
     def of_document(document: dict[str, Any]) -> Sidecar:
-        """Parse the JSON form. Raises ValueError, KeyError or TypeError."""
-        md5 = document["md5"]
+        """Parse the JSON form. Raises ValueError, KeyError, TypeError or OverflowError."""
+        md5, count = document["md5"], document["componentCount"]
         return Sidecar(
-            name=document["name"],
+            name=_text(document["name"]),
             crc32c=int(document["crc32c"]),
             md5=None if md5 is None else bytes.fromhex(md5),
-            component_count=document["componentCount"],
+            component_count=None if count is None else int(count),
             metageneration=int(document["metageneration"]),
-            created=float(document["created"]),
-            updated=float(document["updated"]),
+            created=_instant(document["created"]),
+            updated=_instant(document["updated"]),
             attributes=attributes_of(document["attributes"]),
         )
 
@@ -100,8 +101,26 @@ def attributes_document(attributes: Attributes) -> dict[str, Any]:
 
 
 def attributes_of(document: dict[str, Any]) -> Attributes:
-    """Parse attributes from JSON. Raises TypeError."""
-    return Attributes(**document)
+    """Parse attributes from JSON. Raises TypeError or ValueError."""
+    texts = {name: _text(value) for name, value in document.items() if name != "metadata"}
+    metadata = {_text(name): _text(value) for name, value in dict(document.get("metadata", {})).items()}
+    return Attributes(**texts, metadata=metadata)
+
+
+def _instant(value: object) -> float:
+    """An instant that can be shown. Raises TypeError, ValueError or OverflowError."""
+    if not isinstance(value, (int, float)):
+        raise TypeError("not an instant")
+    to_rfc3339(value)
+    return float(value)
+
+
+def _text(value: object) -> str:
+    """A text that a header can have. Raises TypeError or ValueError."""
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    value.encode()
+    return value
 
 
 # Keyed by content, so entries never become stale.
@@ -110,7 +129,7 @@ def decoded(data: bytes) -> Sidecar | None:
     """Parse a sidecar; None if it is torn or foreign."""
     try:
         return Sidecar.of_document(json.loads(data))
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
         return None
 
 

@@ -102,7 +102,7 @@ class Session:
                 caller=document.get("caller", ""),
                 ending=None if ending is None else _ending(ending),
             )
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
             return None
 
 

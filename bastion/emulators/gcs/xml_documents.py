@@ -42,7 +42,8 @@ def _text(content: str) -> str:
 def read(body: bytes, root: str) -> ElementTree.Element:
     """The root element of a request's body, without namespaces. Raises Refusal (400) for any other document."""
     malformed = Refusal(400, "invalid", f"The XML you provided is not a well-formed {root}.", code="MalformedXML")
-    if b"<!" in body:  # Real clients send no document type, and entities could expand without limit.
+    # Real clients send no document type, and entities could expand without limit. UTF-16 would hide one, and has NULs.
+    if b"<!" in body or b"\0" in body:
         raise malformed
     try:
         tree = ElementTree.fromstring(body)

@@ -82,7 +82,7 @@ class Beginning:
                 fields=document["fields"],
                 process=document.get("process", 0),
             )
-        except (ValueError, KeyError, TypeError, EnvelopeBroken):
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError, EnvelopeBroken):
             return None
 
 

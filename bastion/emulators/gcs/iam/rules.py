@@ -75,7 +75,7 @@ class Rules:
                 folders={folder.name: folder for folder in folders},
                 settings=dict(document.get("settings", {})),
             )
-        except (KeyError, TypeError, InvalidRequest) as error:
+        except (KeyError, TypeError, AttributeError, RecursionError, InvalidRequest) as error:
             raise ValueError(f"not the rules of a bucket: {error}") from error
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -63,9 +64,9 @@ def _object(pairs: list[tuple[str, Any]]) -> Object:
     found = dict(pairs)
     if len(found) == len(pairs):
         return found
-    names = [name for name, _ in pairs]
+    counts = Counter(name for name, _ in pairs)
     repeating = _Repeating(found)
-    repeating.repeated = tuple(name for name in found if names.count(name) > 1)
+    repeating.repeated = tuple(name for name in found if counts[name] > 1)
     return repeating
 
 
