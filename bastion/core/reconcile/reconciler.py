@@ -282,6 +282,8 @@ class _JobReconciler(Cleaning):
             return record  # the settings changed, or no zone answers
         if runner and self.world.agent is None:
             return record  # its nodes would find no agent
+        if place is not None and self.world.provisioning is not None:
+            place = self.world.provisioning.of_project(place, record.job.project_id)
         if place is not None and place.queue:
             place = replace(place, queue=kueue.local_queue(place.queue, record.job.project_id))
         queued = place is not None and bool(place.queue)
