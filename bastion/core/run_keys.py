@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 SECRET_BYTES: Final = 32
 _TAG_LETTERS: Final = 32  # 128 bits
 # Of live runs, which every tick needs.
-_KEYS_KEPT: Final = 8192
+_KEYS_KEPT: Final = 65536
 
 
 class RunKey:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bastion.core import limits
 from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.protocol import Claim, HostPhase, Report
 from bastion.core.run_keys import RunKey
@@ -169,3 +170,11 @@ def test_the_result_names_the_public_key_of_each_attempt() -> None:
     cluster.hosts.scripts["job"] = runs_for(1)
     cluster.run_until(lambda: cluster.result("job"))
     assert [each["public_key"] for each in cluster.result("job")["attempts"]] == [public]
+
+
+def test_many_forged_reports_are_a_bounded_number_of_alarms() -> None:
+    cluster = Cluster()
+    words = cluster.daemon._observer.views._words
+    words.ignored = [f"report {number}" for number in range(limits.ALARMS_OF_JOBS_MAX + 7)]
+    assert words.alarms()[-2:] == [f"report {limits.ALARMS_OF_JOBS_MAX - 1}", "reports of 7 more runs are ignored"]
+    assert len(words.alarms()) == limits.ALARMS_OF_JOBS_MAX + 1

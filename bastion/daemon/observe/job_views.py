@@ -10,8 +10,8 @@ from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.bucket.keys import Run
 from bastion.core.bucket.objects import ObjectMeta
-from bastion.core.bucket.protocol import Claim, Order, Report
-from bastion.core.errors import BastionError, InvalidSpec, NotFound, StoreUnavailable
+from bastion.core.bucket.protocol import Order
+from bastion.core.errors import BastionError, InvalidSpec, NotFound
 from bastion.core.model import bastion_host_jobs, job_spec
 from bastion.core.model.bastion_host_jobs import AS_DAEMON
 from bastion.core.model.cancel_request import CancelRequest
@@ -23,11 +23,9 @@ from bastion.core.reconcile.finish import whose_result
 from bastion.core.reconcile.runs import RunPlan, plan_attempt
 from bastion.daemon.observe.folders import Folders
 from bastion.daemon.observe.gangs import Gangs, Listing, Provisioners, look_up
+from bastion.daemon.observe.host_words import HostWords, is_proven
 from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import Clock, ObjectStore
-
-# Stands for the signature of a claim that was there when the run began.
-_SEEN_BEFORE = "seen"
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,9 +76,7 @@ class JobViews:
         self.host_jobs = AS_DAEMON
         self._bad: dict[str, tuple[int, float]] = {}
         self._bad_before: dict[str, tuple[int, float]] = {}
-        # By report: its sequence, and when that was first seen.
-        self._reports: dict[str, tuple[int, float]] = {}
-        self._reports_before: dict[str, tuple[int, float]] = {}
+        self._words = HostWords(folders, clock)
         self._reusable: dict[str, _Reusable] = {}
         # Gangs of attempts later than their states know: the state's generation, and since when.
         self._later_gangs: dict[str, tuple[int, float]] = {}
@@ -122,13 +118,15 @@ class JobViews:
         self._runs_of = None
         self.problems = []
         self._bad_before, self._bad = self._bad, {}
-        self._reports_before, self._reports = self._reports, {}
+        self._words.begin()
         # In mode `inbox` the explanations without a present object are `World.outside`.
         explained = () if folders.inbox.on else (entry.name for entry in folders.invalid.values.values())
         names = sorted({*folders.specs.listed, *folders.states.listed, *explained}.difference(self._backlog))
         reusable, self._reusable = self._reusable, {}
         self._looked_up = look_up(self._provisioners.slices.get, self._not_listed(names, gangs), threads)
-        return {name: self._view(name, gangs, reusable.get(name)) for name in names}
+        views = {name: self._view(name, gangs, reusable.get(name)) for name in names}
+        self.problems += self._words.alarms()
+        return views
 
     def history_appended(self, record: JobRecord, *, shared: bool) -> None:
         """Record that the job's history, and its project's if `shared`, has all lines of the record."""
@@ -418,34 +416,23 @@ class JobViews:
         if attempt is None:
             return NOTHING_SEEN
         plan = plan_attempt(record, attempt, self.settings)
-        self._require_all_read(plan)
+        self._words.require_all_read(plan)
         order = self._folders.run_objects.values.get(f"{plan.run}/order")
-        reports, reported_at = {}, {}
-        forged = ""
-        for host in range(plan.hosts):
-            name = f"{plan.run}/reports/{host}"
-            report = self._folders.proofs.report(name)
-            if report is not None:
-                reports[host] = report
-                reported_at[host] = self._first_seen(name, report.sequence)
-            if not forged and attempt.public_key and name in self._folders.run_objects.problems:
-                forged = f"{keys.RUNS}{name} of {record.name} is ignored: {self._folders.run_objects.problems[name]}"
-        if forged:
-            self.problems.append(forged)  # one for each run
+        reports, reported_at = self._words.reports(plan)
         gang = listing.gangs.get(plan.ref.name)
         if gang is None and not plan.foreign_host:
             gang = self._found(plan)
         return RunView(
             order=order if isinstance(order, Order) else None,
             order_generation=self._folders.run_objects.generation(f"{plan.run}/order"),
-            claim=self._claim(plan),
+            claim=self._words.claim(plan),
             reports=reports,
             reported_at=reported_at,
             gang=gang,
             gang_gone=gang is None and not plan.foreign_host,
             failure=self._failure(plan, gang),
-            silent_seconds=self._silent_seconds(plan, reports),
-            proven=_is_proven(plan),
+            silent_seconds=self._words.silent_seconds(plan, reports),
+            proven=is_proven(plan),
         )
 
     def _found(self, plan: RunPlan) -> GangStatus | None:
@@ -455,13 +442,6 @@ class JobViews:
         if isinstance(found, BastionError):
             raise found
         return found
-
-    def _first_seen(self, name: str, sequence: int) -> float:
-        """The time, on our own clock, at which this version of a report was first seen."""
-        before = self._reports_before.get(name)
-        seen = before if before is not None and before[0] == sequence else (sequence, self._clock.now())
-        self._reports[name] = seen
-        return seen[1]
 
     def _failure(self, plan: RunPlan, gang: GangStatus | None) -> GangFailure | None:
         if gang is not None and gang.state is GangState.LOST:
@@ -475,34 +455,3 @@ class JobViews:
             return known
         error = self._provisioners.of(on_bastion=plan.on_bastion).failure(plan.ref)
         return None if error is None else failure_of(error)
-
-    def _require_all_read(self, plan: RunPlan) -> None:
-        """Require all objects of a run (an unread one may be a lost host's last report); raises StoreUnavailable."""
-        claims, run_objects = self._folders.claims.unknown, self._folders.run_objects.unknown
-        if not (claims or run_objects):
-            return
-        known = (run_objects[name] for name in plan.objects() if name in run_objects)
-        problem = claims.get(plan.claim) or next(known, "")
-        if problem:
-            raise StoreUnavailable(f"objects of its hosts could not be read: {problem}")
-
-    def _claim(self, plan: RunPlan) -> Claim | None:
-        """The run's claim. One that is not valid counts as foreign: no host passes, and it cannot be closed."""
-        claims, name = self._folders.claims, plan.claim
-        if name in claims.values:
-            return claims.values[name]
-        if plan.attempt.running_since is not None and _is_proven(plan):
-            return Claim(run=plan.run, signature=_SEEN_BEFORE)  # whoever replaced or deleted it: hosts have passed
-        return Claim(run=plan.run) if name in claims.problems else None
-
-    def _silent_seconds(self, plan: RunPlan, reports: Mapping[int, Report]) -> dict[int, float]:
-        """Silence by host. A host without a heartbeat is silent since we first saw it."""
-        up = {0, *reports} if self._claim(plan) else set(reports)
-        heartbeats = self._folders.heartbeats
-        heard = heartbeats.silent_seconds(plan.run)
-        # Only of hosts that came up: anybody can write a heartbeat of another, and fall silent.
-        return {**{host: heard[host] for host in up if host in heard}, **heartbeats.never_heard(plan.run, up)}
-
-
-def _is_proven(plan: RunPlan) -> bool:
-    return plan.key.public == plan.attempt.public_key
