@@ -63,17 +63,18 @@ class HostWords:
     def reports(self, plan: RunPlan) -> tuple[dict[int, Report], dict[int, float]]:
         """Return the last valid report of each host, and when it was first seen."""
         reports, seen_at = {}, {}
-        ignored, problems = "", self._folders.run_objects.problems
+        start, last = f"{plan.run}/reports/", self._folders.proofs.report
         for host in range(plan.hosts):
-            name = f"{plan.run}/reports/{host}"
-            report = self._folders.proofs.report(name)
+            name = f"{start}{host}"
+            report = last(name)
             if report is not None:
                 reports[host] = report
                 seen_at[host] = self._first_seen(name, report.sequence)
-            if not ignored and plan.attempt.public_key and name in problems:
-                ignored = f"{keys.RUNS}{name} of {plan.spec.name} is ignored: {problems[name]}"
-        if ignored:
-            self.ignored.append(ignored)
+        problems = self._folders.run_objects.problems
+        if problems and plan.attempt.public_key:
+            name = next((f"{start}{host}" for host in range(plan.hosts) if f"{start}{host}" in problems), "")
+            if name:
+                self.ignored.append(f"{keys.RUNS}{name} of {plan.spec.name} is ignored: {problems[name]}")
         return reports, seen_at
 
     def silent_seconds(self, plan: RunPlan, reports: Mapping[int, Report]) -> dict[int, float]:
