@@ -56,8 +56,9 @@ benchmark-example: $(VENV)/.benchmark
 # tests/conftest.py orders them.
 SUITE := $(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
+# At most three tests that fail are run again alone, and named.
 test: lint gsutil
-	$(SUITE)
+	$(SUITE) || { test $$? = 1 && $(BIN)/python tools/run_again.py; }
 
 lint: $(VENV)/.dev
 	$(BIN)/ruff check .

@@ -65,6 +65,8 @@ def test_users_work_by_their_inboxes_and_cannot_touch_each_others_jobs(bastion: 
     assert "bob@example.com lacks the permission storage.objects.create" in forged.stderr
     asked = bastion("other user", "cancel", "long", login="bob")
     assert asked.returncode == 0, asked.stderr
+    said = "requested the end of long, a job of alice; it ends if you are an admin: bastion history long"
+    assert said in asked.stderr
     soon(lambda: "cancel by bob refused" in bastion("user", "history", "long").stdout)
     assert "running" in bastion("user", "list").stdout
     assert bastion("user", "cancel", "--wait", "long").returncode == 0

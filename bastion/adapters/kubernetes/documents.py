@@ -32,6 +32,13 @@ def conditions(item: Mapping[str, Any]) -> dict[str, Word]:
     return {text(each.get("type")): word(each) for each in given if each.get("status") == "True"}
 
 
+def since(item: Mapping[str, Any], condition: str) -> str:
+    """Return when a condition became true; empty if it is not, or does not say."""
+    given = mappings(mapping(item.get("status")).get("conditions"))
+    found = (each for each in given if each.get("type") == condition and each.get("status") == "True")
+    return text(next(found, NOTHING).get("lastTransitionTime"))
+
+
 def word(document: Mapping[str, Any]) -> Word:
     reason, message = text(document.get("reason")), text(document.get("message"))
     return Word(sys.intern(reason), message[:TEXT_MAX_CHARS]) if reason or message else NO_WORD

@@ -36,6 +36,7 @@ class SeenJobSet:
     suspended: bool
     completed: bool
     failed: Word | None
+    failed_at: float = 0.0  # as of a Job
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +46,7 @@ class SeenJob:
     run: str  # empty if it is no part of a JobSet of ours, such as someone's copy
     deleting: bool
     failed: Word | None  # also while its pods still end
+    failed_at: float = 0.0  # seconds since the epoch, by the API server's clock; 0: it did not, or does not say when
     slice_index: int = 0
     succeeded: int = 0  # pods that ended with code 0, also those that are gone since
 
@@ -92,17 +94,20 @@ def jobset(item: Mapping[str, Any]) -> SeenJobSet:
         suspended=bool(spec.get("suspend")),
         completed="Completed" in conditions,
         failed=conditions.get("Failed"),
+        failed_at=documents.instant(documents.since(item, "Failed")),
     )
 
 
 def job(item: Mapping[str, Any]) -> SeenJob:
     metadata, conditions = documents.mapping(item.get("metadata")), documents.conditions(item)
+    failed = "Failed" if "Failed" in conditions else "FailureTarget"
     return SeenJob(
         name=documents.text(metadata.get("name")),
         uid=documents.text(metadata.get("uid")),
         run=sys.intern(_run_of_part(metadata)),
         deleting=bool(metadata.get("deletionTimestamp")),
-        failed=conditions.get("Failed") or conditions.get("FailureTarget"),
+        failed=conditions.get(failed),
+        failed_at=documents.instant(documents.since(item, failed)),
         slice_index=documents.number(
             documents.text(documents.mapping(metadata.get("labels")).get(terms.LABEL_JOB_INDEX))
         ),

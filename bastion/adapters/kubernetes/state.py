@@ -18,6 +18,8 @@ from bastion.core.bucket import keys
 from bastion.core.model.gangs import GangFailure, GangRef, GangState, GangStatus
 
 _WAITING_MESSAGE_MAX_CHARS = 300
+# Jobs and pods are watched apart: a Job may be seen to have failed before the pod that failed it.
+_PODS_LATE_SECONDS = 60.0
 # What an API server says of a pod that it will never take. Without such a word it failed, as with a webhook that is
 # down, and the Job's controller tries again.
 _DENIED = re.compile(r"\b(denied|is forbidden|is invalid|violates)\b", re.IGNORECASE)
@@ -160,6 +162,8 @@ def _ended(parts: Parts) -> Finding | None:
     """A pod, a Job or the JobSet failed, or a pod is being taken away."""
     lost = _lost(parts.pods)
     failed = _failure(parts.jobset, parts.jobs)
+    if not lost and failed is not None and _pods_are_late(parts):
+        return None
     if not lost and failed is None:
         gone = _ended_and_gone(parts)
         return Finding(GangState.LOST, gone) if gone else None
@@ -183,6 +187,16 @@ def _lacks_its_workload(parts: Parts) -> bool:
     """
     known = bool(parts.queue) and not parts.without_kueue
     return known and not kueue.admits(parts.workload)
+
+
+def _pods_are_late(parts: Parts) -> bool:
+    """Whether all pods are seen as before the failure. How they ended will say whose doing it was."""
+    if len(parts.pods) < parts.expected_pods or all(pod.phase == "Succeeded" for pod in parts.pods):
+        return False
+    failed_at = [job.failed_at for job in parts.jobs if job.failed is not None]
+    if parts.jobset is not None and parts.jobset.failed is not None:
+        failed_at.append(parts.jobset.failed_at)
+    return parts.now - max(failed_at) < _PODS_LATE_SECONDS
 
 
 def _lost(pods: Sequence[SeenPod]) -> list[SeenPod]:

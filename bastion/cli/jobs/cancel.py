@@ -85,6 +85,11 @@ def _follow_up(call: Invocation, client: Client, target: Target, cancelled: list
 def _outcome_text(done: Cancelled) -> str:
     if done.removed:
         return f"removed the refused spec of {done.name}"
+    if done.submitter:
+        return (
+            f"requested the end of {done.name}, a job of {plain(done.submitter)}; it ends if you are an admin: "
+            f"bastion history {done.name}"
+        )
     return f"{done.name} is already being cancelled" if done.already else f"cancelling {done.name}"
 
 

@@ -119,12 +119,20 @@ class Client(Lookup):
                 self.store.put(key, data, generation=present.generation if present else 0)
             except PreconditionFailed:
                 continue  # another request came or went meanwhile
-            return Cancelled(name=name, uid=info.uid, generation=info.generation)
+            return Cancelled(
+                name=name, uid=info.uid, generation=info.generation, submitter=self._only_admins_end(info, by)
+            )
         raise PreconditionFailed(f"{key} keeps changing: someone else is writing it; try again")
 
     def _request_key(self, name: str, by: str = "") -> str:
         owner = self._checked_inbox(self.inbox or by) if self.takes_inboxes else ""
         return keys.user_state(name, owner)
+
+    def _only_admins_end(self, info: JobInfo, by: str) -> str:
+        """The submitter of somebody else's job, of a bastion that asks who may end it; otherwise empty."""
+        if not self.takes_inboxes or info.record is None or info.record.owner == (self.inbox or by):
+            return ""
+        return info.record.job.user_id
 
     def _submitter(self, info: JobInfo) -> str | None:
         """Whose job it is; None if there is no readable spec."""

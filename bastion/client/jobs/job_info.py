@@ -90,6 +90,7 @@ class Cancelled:
         generation: Of its spec object.
         already: The same request was there before.
         removed: It was a refused spec, and is deleted now.
+        submitter: Whose job it is, if the daemon lets only admins do this; otherwise empty.
     """
 
     name: str
@@ -97,3 +98,4 @@ class Cancelled:
     generation: int = 0
     already: bool = False
     removed: bool = False
+    submitter: str = ""

@@ -49,7 +49,7 @@ def host_at(address: str) -> str:
     """Who answers there, empty for nobody; a host of another emulator may take an address that is free again."""
     try:
         return ask(address, "id")[0]
-    except OSError:
+    except (OSError, http.client.HTTPException):  # also one that dies while it answers
         return ""
 
 

@@ -144,6 +144,23 @@ def test_a_job_that_failed_without_a_pod_left_tells_its_own_reason() -> None:
     assert (status.state, status.message) == (GangState.LOST, "PodFailurePolicy: exit code 1")
 
 
+@pytest.mark.parametrize("who", ["Job", "JobSet"])
+def test_while_the_pods_of_a_failed_job_are_seen_as_before_the_gang_is_not_lost_yet(who: str) -> None:
+    """Watched apart, they may come later than their Job; only they tell an image that cannot run from a lost node."""
+    documents = Documents()
+    told = condition("Failed", "PodFailurePolicy", "exit code 64")
+    item = documents.jobs[0] if who == "Job" else documents.jobset
+    assert item is not None
+    item["status"] = {"conditions": [told]}  # 30 s after the gang was created
+    documents.age = 89.0
+    assert (documents.status.state, documents.status.failure) == (GangState.READY, None)
+    documents.age = 90.0
+    assert documents.status.state is GangState.LOST
+    documents.age = 89.0
+    ended(documents.pods[0], 64, "Error", "no Python 3.10 or later")
+    assert documents.status.failure is not None and documents.status.failure.cause == "refused"
+
+
 def test_a_condition_that_is_not_true_means_nothing() -> None:
     documents = Documents()
     told = condition("Failed", "PodFailurePolicy", status="False")
