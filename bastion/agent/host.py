@@ -4,7 +4,7 @@ This is the loop that decides. It never waits for a network: threads talk to the
 output (`logs`), and watch the metadata server (`vm_notices`) and the daemon's lease (`power`).
 
 Invariants:
-* A try begins at most once on a host, in order, and only behind a claim with this attempt's token. If the agent dies
+* A try begins at most once on a host, in order, and only behind a claim of this run. If the agent dies
   during a try, the host begins no other; before anything of it ran, another agent goes on with it.
 * A running command ends by itself or for a reason in `stop_reasons`.
 * No try begins beside processes of an earlier one that could not be ended.
@@ -116,8 +116,8 @@ class Host:
         state = HostState(state_dir, run=arguments.run, host=identity.host, is_shared=command_user.user is not None)
         time_limit = self._time_limit = TimeLimit(link, state, boot_id=boot_id, clock=clock)
         emulated = environ.get(EMULATED_TPU) == "1"
-        # Not the whole token: process listings show environments.
-        marker = f"{arguments.run}.{identity.host}.{arguments.token[:8]}"
+        # Process listings show it: of the public key.
+        marker = f"{arguments.run}.{identity.host}.{identity.run_key.public[:8]}"
         child_processes = ChildProcesses()
         self._parts = HostParts(
             identity=identity,
@@ -186,8 +186,6 @@ class Host:
             earlier = self._waits.until_answered(self._link.load_report)
             if self._reasons.shut_down:
                 return EXIT_INFRASTRUCTURE
-            if earlier is not None and earlier.token != self._identity.arguments.token:
-                earlier = None
             self._start_threads()
             return self._run_tries(earlier)
         finally:

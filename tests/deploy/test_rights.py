@@ -96,7 +96,7 @@ MISTAKES = [
     ),
     Mistake(
         "workers reopen gates", 'folder = "jobs/claims/", role = "creator"', 'folder = "jobs/claims/", role = "writer"',
-        "worker", f"{BUCKET}/{BASTION}/{keys.claim(RUN)}", WRITES,
+        "worker", f"{BUCKET}/{BASTION}/{keys.claim(RUN, 'tag')}", WRITES,
     ),
     Mistake(
         "the daemon writes the quota file", '{ daemon = { role = "reader"', '{ daemon = { role = "writer"',

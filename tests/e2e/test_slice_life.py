@@ -67,9 +67,9 @@ def test_a_command_that_fails_on_one_host_runs_again_on_all_of_them_in_place(
     job = Job(root, "again", command, instance_type="tpu-v4-32", max_tries=2)
     until(job.runs, 60)
     (run,) = job.runs()
-    claim = root.store.head(keys.claim(run))
+    (claim,) = root.store.list(f"{keys.JOBS_CLAIMS}{run}.")
     until(lambda: (report := job.report(run, 2)) is not None and report.try_number == 2, 60)
-    again = root.store.head(keys.claim(run))
+    (again,) = root.store.list(f"{keys.JOBS_CLAIMS}{run}.")
     go.touch()  # not before: with the job its claim goes, and its reports
     until(job.result, 60)
     result = job.result()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.protocol import Order
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.world import Installation, World
+from bastion.core.run_keys import RunKeys
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.scripted_hosts import runs_for
 from tests.sim.test_crashes import POINTS
@@ -18,7 +20,7 @@ from tests.support.killed_daemon import check_history, kill_at, survive
 
 DAY = 86400
 GROUP = {"group": "g"}
-SETTINGS = Installation(root="/b/b-bastion", bastion="b-bastion", host_identity="h")
+SETTINGS = Installation(root="/b/b-bastion", bastion="b-bastion", host_identity="h", run_keys=RunKeys(b"r" * 32))
 
 
 def finisher(cluster: Cluster, name: str = "finisher", *, seconds: int = DAY, **options: Any) -> str:
@@ -184,7 +186,7 @@ def test_the_next_job_of_its_name_does_not_keep_it_waiting() -> None:
 
 
 def test_a_recorded_tick_has_what_the_decision_depends_on() -> None:
-    world = World(jobs={}, settings=SETTINGS, backlog_groups={"alice": {"g": 2}})
+    world = World(jobs={}, settings=replace(SETTINGS, run_keys=None), backlog_groups={"alice": {"g": 2}})
     assert typed_json.decode(World, typed_json.encode(world)) == world
 
 

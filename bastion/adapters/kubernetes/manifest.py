@@ -143,8 +143,9 @@ def _pod(
         "volumes": volumes,
         "annotations": annotations,
     }
-    if cluster.service_account:
-        spec["serviceAccountName"] = cluster.service_account
+    account = request.place.pod_service_account or cluster.service_account
+    if account:
+        spec["serviceAccountName"] = account
     if settings.run_as_user is not None:
         spec["securityContext"] = {"runAsUser": settings.run_as_user, "fsGroup": settings.run_as_user}
     if settings.host_network:

@@ -53,8 +53,11 @@ class Documents:
 
     @property
     def hosts(self) -> frozenset[str]:
-        types = self.settings.resource_types.values() if self.settings is not None else ()
-        return frozenset(f"serviceAccount:{one.service_account}" for one in types if one.service_account)
+        if self.settings is None:
+            return frozenset()
+        given = [one.service_account for one in self.settings.resource_types.values()]
+        given += [one.service_account for one in self.settings.projects.values()]
+        return frozenset(f"serviceAccount:{account}" for account in given if account)
 
 
 def examine(report: Report, client: Client, *, now: float, clock_known: bool, shared: bool, start: str) -> Documents:

@@ -35,6 +35,9 @@ DAEMON_SETTINGS = "config/daemon.toml"
 IDENTITY = "config/identity.json"
 RUNTIME_OPTIONS = "runtime_options"
 PROJECT_QUOTAS = "project-quotas/project-quotas.config"
+# In the daemon's private place, beside the quota file: what the keys of all runs follow from.
+SECRETS = "secrets/"
+RUN_SECRET = "secrets/runs"
 FORMER_QUOTAS = "project-quotas/former/"
 # Objects that `bastion doctor` makes and deletes.
 DOCTOR = "doctor/"
@@ -214,8 +217,14 @@ def invalid_name(job: str, owner: str = "") -> str:
     return f"{key_name(job)}~{owner}" if owner else key_name(job)
 
 
-def claim(run: str) -> str:
-    return JOBS_CLAIMS + run
+def claim(run: str, tag: str) -> str:
+    """Return the key of a run's claim; `tag`: `RunKey.claim_tag`. Other names that begin with the run are nobody's."""
+    return f"{JOBS_CLAIMS}{run}.{tag}"
+
+
+def run_of_claim(name: str) -> str:
+    """Return the run that a name below `jobs/claims/` begins with, whoever wrote it."""
+    return name.partition(".")[0]
 
 
 def order(run: str) -> str:

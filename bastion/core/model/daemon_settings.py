@@ -24,12 +24,13 @@ from bastion.core.model.budgets import Budgets
 from bastion.core.model.clusters import ClusterSettings, Provider, cluster_of
 from bastion.core.model.gangs import CapacityModel
 from bastion.core.model.pods import PodSettings, Toleration, Volume
-from bastion.core.model.provisioning import Provisioning, ResourceTypeSettings, Tier, why_not_in
+from bastion.core.model.provisioning import ProjectAccounts, Provisioning, ResourceTypeSettings, Tier, why_not_in
 from bastion.core.model.settings_tables import (
     BudgetsTable,
     ClusterTable,
     GraceTable,
     PodTable,
+    ProjectTable,
     ResourceTypeTable,
     SettingsFile,
     Table,
@@ -280,7 +281,7 @@ class _Reader:
 
 _PROBLEMS_MAX = 100
 # Keys that are about slices.
-_SLICES = frozenset({"project", "endpoint", "token_file", "clusters", "defaults", "types", "tiers"})
+_SLICES = frozenset({"project", "endpoint", "token_file", "clusters", "defaults", "types", "tiers", "projects"})
 
 
 def _outlives_pods(settings: ResourceTypeSettings) -> bool:
@@ -314,6 +315,7 @@ def _shown(path: tuple[str | int, ...]) -> str:
 def _known_keys(path: tuple[str | int, ...]) -> list[str]:
     tables: dict[str, type[Table]] = {
         "clusters": ClusterTable,
+        "projects": ProjectTable,
         "defaults": ResourceTypeTable,
         "types": ResourceTypeTable,
         "tiers": TierTable,
@@ -331,6 +333,7 @@ def known_keys() -> list[str]:
     return [
         *(name for name in SettingsFile.model_fields),
         *(f"clusters.{name}" for name in ClusterTable.model_fields),
+        *(f"projects.{name}" for name in ProjectTable.model_fields),
         *(f"defaults.{name}" for name in ResourceTypeTable.model_fields),
         *(f"pod.{name}" for name in PodTable.model_fields),
         *(f"pod.volumes.{name}" for name in VolumeTable.model_fields),
@@ -388,6 +391,7 @@ def _provisioning(file: SettingsFile) -> Provisioning:
         ),
         warnings=tuple(_warnings(file, resource_types)),
         record_ticks=file.record_ticks,
+        projects={name: ProjectAccounts(**table.model_dump()) for name, table in file.projects.items()},
         bastion_host_jobs=HostJobsMode(file.bastion_host_jobs) if file.bastion_host_jobs else None,
         host_job_user=_host_job_user(file.host_job_user),
     )

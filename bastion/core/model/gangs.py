@@ -45,6 +45,7 @@ class Place:
     # Whether hosts get external addresses; without them the subnetwork needs Private Google Access.
     external_ips: bool = True
     service_account: str = ""  # e-mail address of the hosts' identity; empty for the project's default
+    pod_service_account: str = ""  # of the project's pods; empty: the cluster's setting
     runtime_version: str = ""  # software version of the nodes; empty for the instance type's own
     pod: PodSettings | None = None  # of its pods, if it is in a Kubernetes cluster
     identity: str = ""  # of that cluster (`ClusterSettings.identity`): its name may mean another one later

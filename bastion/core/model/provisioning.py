@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from bastion.core import limits
@@ -49,6 +49,14 @@ class Tier:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProjectAccounts:
+    """The identities of one project's hosts; empty: those of the type and of the cluster."""
+
+    service_account: str = ""  # on Cloud TPU
+    pod_service_account: str = ""  # in clusters
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Provisioning:
     """The settings in force."""
 
@@ -64,6 +72,7 @@ class Provisioning:
     host_job_user: str = ""  # whom commands run as on the hosts of slices: NAME or UID:GID; empty: as the agent
     record_ticks: int = 0  # number of ticks that the daemon keeps as files; 0: none
     bastion_host_jobs: HostJobsMode | None = None  # None: not set
+    projects: Mapping[str, ProjectAccounts] = field(default_factory=dict)  # by the quota file's names
     without_slices: bool = False  # whether the file says nothing about slices, so that they are as without a file
 
     def places(
@@ -106,6 +115,17 @@ class Provisioning:
             for zone in self._zones_in(instance_type.resource_type, tier)
             if (bool(cluster_of(zone)) or not has_image) and (has_image or not _lacks_image(zone, nodes))
             if self._offers(zone, instance_type) and self._gives(zone, secrets)
+        )
+
+    def of_project(self, place: Place, project: str) -> Place:
+        """Return the place with the identity of the project's hosts."""
+        accounts = self.projects.get(project)
+        if accounts is None:
+            return place
+        return replace(
+            place,
+            service_account=accounts.service_account or place.service_account,
+            pod_service_account=accounts.pod_service_account,
         )
 
     def _gives(self, zone: str, secrets: Collection[str]) -> bool:

@@ -25,6 +25,7 @@ _LabelKey = Annotated[
         pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
     ),
 ]
+_PodAccount = Annotated[str, StringConstraints(pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$")]
 _LabelValue = Annotated[str, StringConstraints(pattern=r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$")]
 _Quantity = Annotated[str, StringConstraints(pattern=r"^([0-9]+([.][0-9]+)?(m|k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?)?$")]
 _Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$")]
@@ -133,6 +134,11 @@ class PodTable(Table):
     spot_grace_seconds: _Count | None = None
 
 
+class ProjectTable(Table):
+    service_account: _Text = ""
+    pod_service_account: _PodAccount = ""
+
+
 class ClusterTable(Table):
     provider: Literal["gke", "eks", "generic"] = "generic"
     server: Annotated[str, StringConstraints(pattern=r"^(https?://[^/\s]+(/.*)?)?$")] = ""
@@ -142,7 +148,7 @@ class ClusterTable(Table):
     ca_file: _Text = ""
     uid: Annotated[str, StringConstraints(pattern=r"^[0-9a-fA-F-]{8,64}$")]
     namespace: Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?$")] = "default"
-    service_account: Annotated[str, StringConstraints(pattern=r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?)?$")] = ""
+    service_account: _PodAccount = ""
     agent_image: _Image = ""
     workload_identity_provider: _Provider = ""
     queue: _Queue = ""
@@ -188,6 +194,7 @@ class SettingsFile(Table):
     clusters: Annotated[dict[_ClusterName, ClusterTable], Field(max_length=32)] = Field(default_factory=dict)
     defaults: ResourceTypeTable = ResourceTypeTable()
     types: dict[str, ResourceTypeTable] = Field(default_factory=dict)
+    projects: Annotated[dict[_Text, ProjectTable], Field(max_length=1000)] = Field(default_factory=dict)
     # Missing only in a file that says nothing about slices.
     tiers: Annotated[list[TierTable], Field(min_length=1, max_length=16)] = Field(default_factory=list)
     grace: GraceTable = GraceTable()

@@ -20,6 +20,7 @@ from bastion.core.model.gangs import GangFailure, GangStatus, Place
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_spec import JobSpec, Runner
 from bastion.core.model.provisioning import BUILT_IN, Provisioning, places_of
+from bastion.core.run_keys import RunKeys
 from quota import Policy
 
 
@@ -47,7 +48,7 @@ class RunView:
     order: Order | None = None
     order_generation: int = 0
     claim: Claim | None = None  # None while the gate is undecided
-    reports: Mapping[int, Report] = field(default_factory=dict)  # by host index; only those with the run's own token
+    reports: Mapping[int, Report] = field(default_factory=dict)  # by host index; only those that its hosts signed
     # When the daemon first saw each report, by host index.
     reported_at: Mapping[int, float] = field(default_factory=dict)
     gang: GangStatus | None = None  # None if no listing or lookup has it
@@ -55,6 +56,8 @@ class RunView:
     failure: GangFailure | None = None  # why its creation failed, or what the platform says of its loss
     # Time since each host's last heartbeat, by host index, on our own clock.
     silent_seconds: Mapping[int, float] = field(default_factory=dict)
+    # Whether this daemon knows the run's key: not of an older version's attempt, nor after the secret was replaced.
+    proven: bool = True
 
 
 NOTHING_SEEN = RunView()
@@ -133,6 +136,7 @@ class Installation:
     interpreter: str = ""  # Python for commands on nodes that share our file system; empty if nodes bring their own
     budgets: Budgets = field(default_factory=Budgets)
     host_jobs: BastionHostJobs = AS_DAEMON  # of this tick
+    run_keys: RunKeys | None = None  # None until the daemon has read their secret; nothing starts before
     host_job_user: str = ""  # whom commands run as on the hosts of slices; empty: as the agent
 
 
@@ -169,7 +173,7 @@ class Listed:
     """Objects and gangs of this tick by name, with or without a job: the input of the sweep."""
 
     user_requests: Mapping[str, ObjectMeta] = field(default_factory=dict)  # in mode `inbox` by `<job>~<user>`
-    claims: Mapping[str, ObjectMeta] = field(default_factory=dict)  # by run
+    claims: Mapping[str, ObjectMeta] = field(default_factory=dict)  # by `<run>.<tag>`
     # Orders and reports, by `<run>/order` and `<run>/reports/<i>`.
     run_objects: Mapping[str, ObjectMeta] = field(default_factory=dict)
     heartbeat_runs: frozenset[str] = frozenset()  # runs with a heartbeat

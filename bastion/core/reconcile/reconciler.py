@@ -296,13 +296,15 @@ class _JobReconciler(Cleaning):
             return record  # the settings changed, or no zone answers
         if runner and self.world.agent is None:
             return record  # its nodes would find no agent
+        if place is not None and self.world.provisioning is not None:
+            place = self.world.provisioning.of_project(place, record.job.project_id)
         if place is not None and place.queue:
             place = replace(place, queue=kueue.local_queue(place.queue, record.job.project_id))
         queued = place is not None and bool(place.queue)
         number = record.next_attempt
         attempt = Attempt(
             number=number,
-            token=runs.draw_token(self.entropy, f"{record.uid}-{number}"),
+            token="",
             started_at=self.now,
             tier=self.decision.tier,
             charged={} if queued else dict(record.job.resources),
@@ -313,6 +315,7 @@ class _JobReconciler(Cleaning):
             agent=(self.world.agent or "") if runner else "",
             epoch=self.world.epoch,
         )
+        attempt = runs.with_token(record, attempt, self.world)
         what = "on the bastion"
         if runner is not None:
             several = f"{runner.num_replicas} x " if runner.num_replicas > 1 else ""
@@ -394,7 +397,7 @@ class _JobReconciler(Cleaning):
 
     def _goes_on(self, record: JobRecord, attempt: Attempt, plan: RunPlan) -> JobRecord:
         view = self.view.attempt
-        if attempt.running_since is None and view.claim is not None and view.claim.token == attempt.token:
+        if attempt.running_since is None and view.claim is not None and view.claim.opened:
             text = f"attempt {attempt.number} is running on {plan.hosts} worker{'s' * (plan.hosts > 1)}"
             up_since = attempt.up_since if attempt.waiting is None else self.now
             changes = {"running_since": self.now, "waiting": None, "up_since": up_since}
@@ -444,6 +447,7 @@ class _JobReconciler(Cleaning):
         stopped_at = attempt_end.stopped_at(attempt, self.view.attempt, ending, record.job.hosts)
         past = PastAttempt(
             number=attempt.number,
+            public_key=(attempt.public_key or None) if self.view.attempt.reports else None,
             started_at=attempt.started_at,
             running_since=attempt.running_since,
             ended_at=self.now,

@@ -11,15 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bastion.core import limits
-from bastion.core.bucket import bundles, keys
-from bastion.core.bucket.protocol import AgentArguments, HostPhase, InputOrder, Order, OrderAction, TimeLeft
+from bastion.core.bucket import bundles, keys, protocol
+from bastion.core.bucket.protocol import AgentArguments, Claim, HostPhase, InputOrder, Order, OrderAction, TimeLeft
 from bastion.core.model import kueue
 from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangState, Place
 from bastion.core.model.job_record import Attempt, Cause, Ending, JobRecord
 from bastion.core.model.job_spec import JobSpec
-from bastion.core.model.world import Installation, RunView
+from bastion.core.model.world import Installation, RunView, World
 from bastion.core.reconcile import capacity
 from bastion.core.reconcile.effects import CloseGate, CreateGang, DeleteGang, Effect, PutOrder, TellLogGap
+from bastion.core.run_keys import RunKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,16 @@ class RunPlan:
     def ref(self) -> GangRef:
         place = self.attempt.place
         return GangRef(name=keys.gang(self.run), zone=place.zone if place else "", num_slices=self.slices)
+
+    @property
+    def key(self) -> RunKey:
+        """The secret of this run."""
+        return key_of(self.settings, self.run, self.attempt.token)
+
+    @property
+    def claim(self) -> str:
+        """The name of its claim below `jobs/claims/`."""
+        return keys.claim(self.run, self.key.claim_tag).removeprefix(keys.JOBS_CLAIMS)
 
     @property
     def foreign_host(self) -> bool:
@@ -136,7 +147,7 @@ class RunPlan:
             bastion=self.settings.bastion,
             job=self.spec.name,
             run=self.run,
-            token=self.attempt.token,
+            run_key=self.key.text,
             num_slices=self.slices,
             hosts_per_slice=self.hosts // self.slices,
             accelerator_type=instance_type.accelerator_type if instance_type else "",
@@ -201,9 +212,23 @@ def plan_attempt(record: JobRecord, attempt: Attempt, settings: Installation) ->
     )
 
 
-def draw_token(entropy: bytes, run: str) -> str:
-    """Return a run token: 128 bits from this tick's entropy."""
-    return hashlib.sha256(entropy + run.encode()).hexdigest()[:32]
+def key_of(settings: Installation, run: str, token: str) -> RunKey:
+    if settings.run_keys is None:
+        raise ValueError("the secret of the runs was not read yet")  # the daemon observes nothing before
+    return settings.run_keys.of(run, token)
+
+
+def close_gate(settings: Installation, run: str, token: str, reason: str) -> CloseGate:
+    """`token`: in the run's record, or on its gang."""
+    key = key_of(settings, run, token)
+    return CloseGate(key=keys.claim(run, key.claim_tag), claim=protocol.sign(Claim(run=run, closed=reason), key))
+
+
+def with_token(record: JobRecord, attempt: Attempt, world: World) -> Attempt:
+    """Return a new attempt with its token, 128 bits of this tick's entropy, and the public key that follows from it."""
+    run = str(record.run(attempt))
+    token = hashlib.sha256(world.entropy + run.encode()).hexdigest()[:32]
+    return attempt.model_copy(update={"token": token, "public_key": key_of(world.settings, run, token).public})
 
 
 def begin(plan: RunPlan) -> list[Effect]:
@@ -251,10 +276,11 @@ def stopped(plan: RunPlan, view: RunView) -> bool:
     The gate is closed, or the hosts have an order to stop, *and after that* the gang is confirmed gone. The order
     matters: a creation thought lost may still happen, and its hosts must then find the older order to stop.
     """
-    if view.claim is None or not (view.claim.closed or _told_to_stop(view)):
+    closed = view.claim is not None and bool(view.claim.closed)
+    if (view.claim is None and view.proven) or not (closed or _told_to_stop(view)):
         return False
     if plan.foreign_host:
-        if view.claim.closed:
+        if closed:
             return True
         if any(r.phase.final for r in view.reports.values()):
             return True
@@ -268,10 +294,10 @@ def stop(plan: RunPlan, view: RunView, ending: Ending, now: float) -> list[Effec
 
     Nothing is deleted until the class of a failure is settled.
     """
-    if view.claim is None:
-        return [CloseGate(run=plan.run, reason=f"{ending.cause.value}: {ending.message}")]
+    if view.claim is None and view.proven:
+        return [close_gate(plan.settings, plan.run, plan.attempt.token, f"{ending.cause.value}: {ending.message}")]
     effects: list[Effect] = []
-    if not view.claim.closed:
+    if view.claim is None or not view.claim.closed:
         if not _told_to_stop(view):
             effects.append(PutOrder(order=plan.order(stop=ending), generation=view.order_generation))
         if ending.provisional or (not _hosts_done(plan, view) and now < ending.at + _patience(view, ending)):

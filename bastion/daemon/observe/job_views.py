@@ -10,8 +10,8 @@ from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.bucket.keys import Run
 from bastion.core.bucket.objects import ObjectMeta
-from bastion.core.bucket.protocol import Claim, Order, Report
-from bastion.core.errors import BastionError, InvalidSpec, NotFound, StoreUnavailable
+from bastion.core.bucket.protocol import Order
+from bastion.core.errors import BastionError, InvalidSpec, NotFound
 from bastion.core.model import bastion_host_jobs, job_spec
 from bastion.core.model.bastion_host_jobs import AS_DAEMON
 from bastion.core.model.cancel_request import CancelRequest
@@ -23,6 +23,7 @@ from bastion.core.reconcile.finish import whose_result
 from bastion.core.reconcile.runs import RunPlan, plan_attempt
 from bastion.daemon.observe.folders import Folders
 from bastion.daemon.observe.gangs import Gangs, Listing, Provisioners, look_up
+from bastion.daemon.observe.host_words import HostWords, is_proven
 from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import Clock, ObjectStore
 
@@ -66,7 +67,7 @@ class JobViews:
         self._folders = folders
         self._provisioners = provisioners
         self._clock = clock
-        self._settings = settings
+        self.settings = settings
         self.creation_failures: dict[str, GangFailure] = {}
         self.history_done: dict[str, int] = {}
         self.doubts: dict[str, tuple[int, JobRecord]] = {}
@@ -77,9 +78,7 @@ class JobViews:
         self.host_jobs = AS_DAEMON
         self._bad: dict[str, tuple[int, float]] = {}
         self._bad_before: dict[str, tuple[int, float]] = {}
-        # By report: its generation, and when that was first seen.
-        self._reports: dict[str, tuple[int, float]] = {}
-        self._reports_before: dict[str, tuple[int, float]] = {}
+        self._words = HostWords(folders, clock)
         self._reusable: dict[str, _Reusable] = {}
         # Gangs of attempts later than their states know: the state's generation, and since when.
         self._later_gangs: dict[str, tuple[int, float]] = {}
@@ -121,13 +120,15 @@ class JobViews:
         self._runs_of = None
         self.problems = []
         self._bad_before, self._bad = self._bad, {}
-        self._reports_before, self._reports = self._reports, {}
+        self._words.begin()
         # In mode `inbox` the explanations without a present object are `World.outside`.
         explained = () if folders.inbox.on else (entry.name for entry in folders.invalid.values.values())
         names = sorted({*folders.specs.listed, *folders.states.listed, *explained}.difference(self._backlog))
         reusable, self._reusable = self._reusable, {}
         self._looked_up = look_up(self._provisioners.slices.get, self._not_listed(names, gangs), threads)
-        return {name: self._view(name, gangs, reusable.get(name)) for name in names}
+        views = {name: self._view(name, gangs, reusable.get(name)) for name in names}
+        self.problems += self._words.alarms()
+        return views
 
     def history_appended(self, record: JobRecord, *, shared: bool) -> None:
         """Record that the job's history, and its project's if `shared`, has all lines of the record."""
@@ -159,7 +160,7 @@ class JobViews:
     def refused_unread(self, name: str, meta: ObjectMeta) -> str:
         """Return why a spec of that name is not downloaded; empty if it is."""
         try:
-            keys.check_job_name(name, bastion=self._settings.bastion)
+            keys.check_job_name(name, bastion=self.settings.bastion)
         except InvalidSpec as error:
             return str(error)
         if meta.size > limits.SPEC_MAX_BYTES:
@@ -315,7 +316,7 @@ class JobViews:
                 present = self._store.head(keys.active(name, owner)) if owner or not inbox.on else None
                 view = replace(view, spec_gone=present is None, spec_meta=present)
             if record is None and meta is not None:
-                uid = keys.job_uid(self._settings.root, name, meta.generation, owner=owner)
+                uid = keys.job_uid(self.settings.root, name, meta.generation, owner=owner)
                 orphans = gangs.by_uid.get(uid, ())
                 view = replace(view, orphan_gangs=orphans, attempts_seen=self._attempts_seen(uid, orphans))
             if record is not None and self._is_ghost(view, record):
@@ -355,7 +356,7 @@ class JobViews:
         if record.attempt is None:
             listing = gangs.bastion_host
         else:
-            listing = gangs.of(plan_attempt(record, record.attempt, self._settings).ref, on_bastion=on_bastion)
+            listing = gangs.of(plan_attempt(record, record.attempt, self.settings).ref, on_bastion=on_bastion)
             if listing.problem:
                 return replace(view, frozen=listing.problem)
         return replace(
@@ -374,7 +375,10 @@ class JobViews:
     def _attempts_seen(self, uid: str, gangs: tuple[OrphanGang, ...]) -> int:
         """The highest attempt number among the objects and gangs of a job without a state; 0 if none."""
         if self._runs_of is None:
-            texts = {*self._folders.claims.listed, *(n.partition("/")[0] for n in self._folders.run_objects.listed)}
+            texts = {
+                *map(keys.run_of_claim, self._folders.claims.listed),
+                *(n.partition("/")[0] for n in self._folders.run_objects.listed),
+            }
             self._runs_of = {}
             for run in filter(None, map(Run.parse, texts)):
                 if run.attempt <= limits.ATTEMPT_NUMBER_BELIEVED_MAX:  # others may write such names
@@ -390,7 +394,7 @@ class JobViews:
         if not gangs:
             return ()
         own = {
-            plan_attempt(record, attempt, self._settings).ref.name
+            plan_attempt(record, attempt, self.settings).ref.name
             for attempt in (record.attempt, record.cleanup)
             if attempt is not None
         }
@@ -414,7 +418,7 @@ class JobViews:
             record = self._folders.states.values.get(name)
             if not isinstance(record, JobRecord) or record.attempt is None or record.job.runner is None:
                 continue
-            plan = plan_attempt(record, record.attempt, self._settings)
+            plan = plan_attempt(record, record.attempt, self.settings)
             listing = gangs.of(plan.ref, on_bastion=False)
             if not listing.problem and plan.ref.name not in listing.gangs:
                 yield plan.ref
@@ -424,29 +428,24 @@ class JobViews:
     def _run_view(self, record: JobRecord, attempt: Attempt | None, listing: Listing) -> RunView:
         if attempt is None:
             return NOTHING_SEEN
-        plan = plan_attempt(record, attempt, self._settings)
-        self._require_all_read(plan)
+        plan = plan_attempt(record, attempt, self.settings)
+        self._words.require_all_read(plan)
         order = self._folders.run_objects.values.get(f"{plan.run}/order")
-        reports, reported_at = {}, {}
-        for host in range(plan.hosts):
-            name = f"{plan.run}/reports/{host}"
-            report = self._folders.run_objects.values.get(name)
-            if isinstance(report, Report) and report.token == attempt.token and report.host == host:
-                reports[host] = report
-                reported_at[host] = self._first_seen(name)
+        reports, reported_at = self._words.reports(plan)
         gang = listing.gangs.get(plan.ref.name)
         if gang is None and not plan.foreign_host:
             gang = self._found(plan)
         return RunView(
             order=order if isinstance(order, Order) else None,
             order_generation=self._folders.run_objects.generation(f"{plan.run}/order"),
-            claim=self._claim(plan.run),
+            claim=self._words.claim(plan),
             reports=reports,
             reported_at=reported_at,
             gang=gang,
             gang_gone=gang is None and not plan.foreign_host,
             failure=self._failure(plan, gang),
-            silent_seconds=self._silent_seconds(plan, reports),
+            silent_seconds=self._words.silent_seconds(plan, reports),
+            proven=is_proven(plan),
         )
 
     def _found(self, plan: RunPlan) -> GangStatus | None:
@@ -456,14 +455,6 @@ class JobViews:
         if isinstance(found, BastionError):
             raise found
         return found
-
-    def _first_seen(self, name: str) -> float:
-        """The time, on our own clock, at which this version of a report was first seen."""
-        generation = self._folders.run_objects.generation(name)
-        before = self._reports_before.get(name)
-        seen = before if before is not None and before[0] == generation else (generation, self._clock.now())
-        self._reports[name] = seen
-        return seen[1]
 
     def _failure(self, plan: RunPlan, gang: GangStatus | None) -> GangFailure | None:
         if gang is not None and gang.state is GangState.LOST:
@@ -477,24 +468,3 @@ class JobViews:
             return known
         error = self._provisioners.of(on_bastion=plan.on_bastion).failure(plan.ref)
         return None if error is None else failure_of(error)
-
-    def _require_all_read(self, plan: RunPlan) -> None:
-        """Require all objects of a run (an unread one may be a lost host's last report); raises StoreUnavailable."""
-        claims, run_objects = self._folders.claims.unknown, self._folders.run_objects.unknown
-        if not (claims or run_objects):
-            return
-        known = (run_objects[name] for name in plan.objects() if name in run_objects)
-        problem = claims.get(plan.run) or next(known, "")
-        if problem:
-            raise StoreUnavailable(f"objects of its hosts could not be read: {problem}")
-
-    def _claim(self, run: str) -> Claim | None:
-        """The run's claim. An unreadable one counts as foreign: no host passes, and it cannot be closed."""
-        claims = self._folders.claims
-        return claims.values.get(run) or (Claim(run=run) if run in claims.problems else None)
-
-    def _silent_seconds(self, plan: RunPlan, reports: Mapping[int, Report]) -> dict[int, float]:
-        """Silence by host. A host without a heartbeat is silent since we first saw it."""
-        up = {0, *reports} if self._claim(plan.run) else set(reports)
-        heartbeats = self._folders.heartbeats
-        return {**heartbeats.silent_seconds(plan.run), **heartbeats.never_heard(plan.run, up)}

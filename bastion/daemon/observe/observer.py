@@ -18,6 +18,7 @@ from bastion.core.model.provisioning import BUILT_IN, Provisioning
 from bastion.core.model.world import Installation, JobView, Listed, Outside, World
 from bastion.core.reconcile.dependencies import resolve
 from bastion.core.reconcile.runs import plan_attempt
+from bastion.core.run_keys import RunKeys
 from bastion.daemon.fence import Fence
 from bastion.daemon.observe.backlog import Backlog
 from bastion.daemon.observe.ended_jobs import EndedJobs
@@ -64,6 +65,11 @@ class Observer:
         self.views = JobViews(store, folders, provisioners, clock, settings, self.backlog)
         self._ended = EndedJobs(store, root=settings.root, inbox=folders.inbox)
         self.problems: list[str] = []
+
+    def use_keys(self, run_keys: RunKeys) -> None:
+        """Set the keys of the runs, before the first `observe`."""
+        self._settings = replace(self._settings, run_keys=run_keys)
+        self.views.settings = self._settings
 
     def start_anew(self) -> None:
         """Forget what another daemon may have changed: a new epoch begins."""
@@ -253,7 +259,8 @@ class Observer:
             for a in (record.attempt, record.cleanup)
             if a
         ]
-        claims.fetch([plan.run for plan in plans if plan.run in claims.listed], self._threads)
+        self.folders.proofs.use({plan.run: plan.attempt.public_key for plan in plans})
+        claims.fetch([name for plan in plans if (name := plan.claim) in claims.listed], self._threads)
         # By name: other objects, such as reports of hosts that a run does not have, are ignored.
         run_objects.fetch([n for plan in plans for n in plan.objects() if n in run_objects.listed], self._threads)
 

@@ -83,7 +83,7 @@ def request(accelerator: str, *, slices: int = 1, place: Place | None = None, **
         bastion="team-bastion",
         job="train",
         run="aaaaaaaaaa-1",
-        token="0123456789abcdef",
+        run_key="ab" * 32,
         num_slices=slices,
         hosts_per_slice=kind.hosts,
         accelerator_type=accelerator,
@@ -97,7 +97,7 @@ def request(accelerator: str, *, slices: int = 1, place: Place | None = None, **
         "ref": GangRef(name="b-aaaaaaaaaa-1", zone=place_of("west"), num_slices=slices),
         "bastion": "team-bastion-5f0c5f0c",
         "run": "aaaaaaaaaa-1",
-        "token": arguments.token,
+        "token": "0123456789abcdef",
         "accelerator_type": accelerator,
         "place": place or Place(zone=place_of("west")),
         "image": "registry.example/train:v1",
@@ -253,3 +253,10 @@ def test_in_a_queue_only_the_jobset_belongs_to_it_and_no_pod_that_sigterm_ended_
     assert "gke-spot" not in json.dumps(template)
     (rule,) = template["spec"]["podFailurePolicy"]["rules"]
     assert "onPodConditions" in rule
+
+
+def test_the_pods_of_a_project_with_an_account_of_its_own_have_that_one() -> None:
+    asked, cluster = CASES["one-host"]
+    of_b = dataclasses.replace(asked, place=dataclasses.replace(asked.place, pod_service_account="b-workers"))
+    specs = [pod_of(manifest.jobset(each, cluster, bastion="x", startup_script=""))["spec"] for each in (asked, of_b)]
+    assert [spec["serviceAccountName"] for spec in specs] == ["bastion-worker", "b-workers"]

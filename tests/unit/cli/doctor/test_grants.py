@@ -128,3 +128,21 @@ def test_who_writes_the_quota_file_and_is_no_administrator_is_named() -> None:
         "administrator of the bastion"
     ]
     assert list(grants.on_quota_folder("gs://q/team-bastion", found, frozenset())) == []
+
+
+@pytest.mark.parametrize("folder", ["", "secrets/"])
+def test_who_reads_the_secret_of_the_runs_and_is_no_administrator_is_named(folder: str) -> None:
+    found = [
+        of("serviceAccount:daemon", "", READER),
+        of("serviceAccount:daemon", "secrets/", CREATOR),
+        of("group:admins", ""),
+        of("serviceAccount:host", folder, READER),
+    ]
+    trusted = frozenset({"serviceAccount:daemon", "group:admins"})
+    (finding,) = grants.on_quota_folder("gs://q/team-bastion", found, trusted)
+    assert (finding.severity, finding.what) == (
+        Severity.ERROR,
+        "serviceAccount:host may read gs://q/team-bastion/secrets/runs, and is no administrator of the bastion",
+    )
+    readers = [of("group:users", "project-quotas/", READER)]
+    assert list(grants.on_quota_folder("gs://q/team-bastion", readers, trusted)) == []
