@@ -73,7 +73,10 @@ def parse_root(url: str) -> Root:
         path = path_of(url)
         if "://" in path or _HALF_A_SCHEME.match(path) or (path != url and not path.startswith("/")):
             raise Refused(f"{url} is not a folder, a gs:// URL or an s3:// URL")
-        absolute = Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100 - keeps symlinks as the user wrote them
+        try:
+            absolute = Path(os.path.abspath(Path(path).expanduser()))  # noqa: PTH100 - keeps symlinks as the user wrote them
+        except RuntimeError as error:
+            raise Refused(f"{url}: there is no such user; write the folder in full") from error
         bucket, bastion = str(absolute.parent), absolute.name
     if not bastion.endswith("-bastion") or bastion == "-bastion":
         raise Refused(f"the bastion's name {bastion!r} must end in -bastion; it is the last part of {url}")

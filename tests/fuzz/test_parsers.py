@@ -20,7 +20,7 @@ from tests.fuzz.wire_seeds import ENDPOINTS, STAGES
 
 # Each of these takes milliseconds: they start programs, or ask an adapter for every operation that it has.
 _SLOW = {
-    "command-line": 8,
+    "command-line": 30,
     "service-answer": 20,
     "gcs-answer": 20,
     "s3-answer": 20,
