@@ -12,6 +12,7 @@ Invariants:
 * Memory is bounded: no segment is requested while `_BYTES_HELD` are held, so at most one per connection comes on top.
   A worker holds at most `_SEGMENTS_HELD` segments, one of many workers two. If memory does not suffice for all workers,
   the merge goes on without some: each worker's lines stay in order, those of different workers only roughly.
+* With a public key, nothing is shown that does not prove the run, and such an object hides nothing that does.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ from bastion.client.logs.folders import Numbers, folders, worker_of
 from bastion.client.logs.pieces import LogPiece
 from bastion.client.logs.tail import TailSearch
 from bastion.core import limits
-from bastion.core.bucket import keys
+from bastion.core.bucket import keys, segment_proofs
 from bastion.core.bucket.keys import Run
-from bastion.core.errors import NotFound, StoreError
+from bastion.core.errors import NotFound, ObjectTooLarge, StoreError
 from bastion.ports import ObjectStore
 
 _SEGMENTS_HELD = 8
@@ -58,7 +59,13 @@ class _Skipped(Enum):
     SKIPPED = "skipped"
 
 
-_Answer: TypeAlias = bytes | StoreError | _Skipped
+class _Unproved(Enum):
+    """Marks an object in a segment's place that proves no host of the run."""
+
+    UNPROVED = "unproved"
+
+
+_Answer: TypeAlias = bytes | StoreError | _Skipped | _Unproved
 
 
 class RunLogs:
@@ -83,6 +90,7 @@ class RunLogs:
         since: Segments with only earlier lines may be skipped; seconds since the epoch.
         tail: Begin at the last `tail` lines of all workers, or somewhat before.
         source: The job's own output, or that of the storage proxy on each worker.
+        public_key: The run's, by which segments are proved; empty: whatever is there is read.
     """
 
     def __init__(
@@ -97,8 +105,12 @@ class RunLogs:
         since: float | None = None,
         tail: int | None = None,
         source: keys.LogSource = "worker",
+        public_key: str = "",
     ) -> None:
         self._store = store
+        self._public_key = public_key
+        self._unproved: dict[str, None] = {}
+        self._unproved_count = 0
         self._source = source
         self._job = job
         self._run = run
@@ -129,6 +141,17 @@ class RunLogs:
     def workers(self) -> tuple[int, ...]:
         """The workers known so far."""
         return tuple(sorted(self._cursors))
+
+    @property
+    def unproved(self) -> int:
+        """Number of objects that were left out so far because they prove no host of this run."""
+        return self._unproved_count
+
+    @property
+    def unproved_below(self) -> str:
+        """The folder that all of these are in; empty if there are none."""
+        folders = list(self._unproved)
+        return folders[0] if len(folders) == 1 else self._folder if folders else ""
 
     def poll(self, *, sparing: bool = False) -> list[LogPiece]:
         """Return the next lines, merged by the workers' instants; does not look while there is a backlog.
@@ -178,7 +201,8 @@ class RunLogs:
         if not self._listed:
             self._list_all()
         if self._tail is not None:
-            self._search = self._search or TailSearch(self._tail, {w: c.known for w, c in self._cursors.items()})
+            known = {worker: cursor.known for worker, cursor in self._cursors.items()}
+            self._search = self._search or TailSearch(self._tail, known, checked=bool(self._public_key))
             self._find(self._search)
             self._tail = None
         return True
@@ -187,7 +211,10 @@ class RunLogs:
         while wanted := search.wanted():
             answers = self._get([(self._cursors[worker], number) for worker, number in wanted])
             for (worker, number), answer in zip(wanted, answers, strict=True):
-                if isinstance(answer, (bytes, NotFound)):
+                if isinstance(answer, _Unproved):
+                    search.leave_out(worker, number)
+                    self._cursors[worker].leave_out(number)
+                elif isinstance(answer, (bytes, NotFound)):
                     search.learn(worker, number, answer if isinstance(answer, bytes) else None)
             _raise_first(answers)
         for worker, start in search.starts.items():
@@ -265,6 +292,9 @@ class RunLogs:
             if isinstance(answer, bytes):
                 cursor.take(cursor.seq + 1, answer)
                 found.append(cursor)
+            elif isinstance(answer, _Unproved):
+                cursor.leave_out(cursor.seq + 1)
+                found.append(cursor)  # what it hides may be behind it
         self._owed = [cursor for cursor, answer in zip(cursors, answers, strict=True) if isinstance(answer, _Skipped)]
         _raise_first(answers)
         return found
@@ -390,7 +420,9 @@ class RunLogs:
         answers = self._get(chosen)
         failed: set[int] = set()
         for (cursor, number), answer in zip(chosen, answers, strict=True):
-            if isinstance(answer, (bytes, NotFound)) and cursor.worker not in failed:
+            if isinstance(answer, _Unproved) and cursor.worker not in failed:
+                cursor.leave_out(number)
+            elif isinstance(answer, (bytes, NotFound)) and cursor.worker not in failed:
                 cursor.take(number, answer if isinstance(answer, bytes) else None)
             else:
                 failed.add(cursor.worker)
@@ -403,16 +435,34 @@ class RunLogs:
         if held >= _BYTES_HELD:
             return [_Skipped.SKIPPED] * len(wanted)
 
-        def segment(cursor: Cursor, number: int) -> bytes | _Skipped:
+        def segment(cursor: Cursor, number: int) -> bytes | _Skipped | _Unproved:
             nonlocal held
             if held >= _BYTES_HELD:
                 return _Skipped.SKIPPED
-            data = self._store.get(f"{cursor.folder}{number:010d}", max_bytes=limits.LOG_SEGMENT_READ_MAX_BYTES).data
+            key = keys.segment_in(cursor.folder, number)
+            try:
+                data = self._store.get(key, max_bytes=limits.LOG_SEGMENT_READ_MAX_BYTES).data
+            except ObjectTooLarge:
+                if not self._public_key:
+                    raise
+                return _Unproved.UNPROVED  # no host stores one of that size
+            text = self._text(key, data)
             with lock:
-                held += len(data)
-            return data
+                if text is not None:
+                    held += len(text)
+            return _Unproved.UNPROVED if text is None else text
 
-        return concurrently([partial(segment, *each) for each in wanted], connections=self._connections)
+        answers = concurrently([partial(segment, *each) for each in wanted], connections=self._connections)
+        for (cursor, number), answer in zip(wanted, answers, strict=True):
+            if isinstance(answer, _Unproved) and number not in cursor.left_out:
+                self._unproved[cursor.folder] = None
+                self._unproved_count += 1
+        return answers
+
+    def _text(self, key: str, data: bytes) -> bytes | None:
+        if not self._public_key:
+            return segment_proofs.without_proof(data)
+        return segment_proofs.proved(key, data, self._public_key)
 
     @property
     def _folder(self) -> str:
