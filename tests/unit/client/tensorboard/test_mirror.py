@@ -17,13 +17,16 @@ from bastion.client.jobs.goodput import Life
 from bastion.client.tensorboard import goodput_scalars
 from bastion.client.tensorboard.mirror import JobMirror
 from bastion.core.bucket import keys, outputs
+from bastion.core.bucket.manifest_proofs import ManifestProofs
 from bastion.core.goodput import Run
+from bastion.core.run_keys import RunKey
 from bastion.ports import ObjectStore
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.memory_store import MemoryStore
 from tests.support.curves import curve
 
 UID = "abcdefghij"
+KEY = RunKey(bytes(32))
 BEGAN = 1_700_000_000
 
 
@@ -38,7 +41,12 @@ class Host:
         self._writer = RecordWriter(self._file)
         self._write(Event(wall_time=began, file_version="brain.Event:2"))
         self.sync = OutputSync(
-            OutputStore(store, keys.outputs("job", UID, host)),
+            OutputStore(
+                store,
+                keys.outputs("job", UID, host),
+                proofs=ManifestProofs(place=keys.outputs("job", UID, host), public_keys={f"{UID}-{run}": KEY.public}),
+                run_key=KEY,
+            ),
             folder,
             run=f"{UID}-{run}",
             backoff=Backoff(Random(1)),
