@@ -51,7 +51,7 @@ def main() -> None:
         packing = time.process_time() - began
         open_root(root).put(keys.agent_file(packed.sha256), packed.archive, generation=0)
         arguments = AgentArguments(
-            root=root, bastion="bench-bastion", job="job", run="abcdefghij-1", token="token", agent=packed.sha256
+            root=root, bastion="bench-bastion", job="job", run="abcdefghij-1", run_key="ab" * 32, agent=packed.sha256
         )
         attributes = {
             "bastion-agent": arguments.to_bytes(),

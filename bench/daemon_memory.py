@@ -25,12 +25,14 @@ from pathlib import Path
 
 from bastion import processes
 from bastion.adapters.folder.store import DirectoryStore
+from bastion.adapters.inbox_proof import BucketProof
 from bastion.adapters.prefixed_store import PrefixedStore
 from bastion.adapters.system_clock import SystemClock
 from bastion.core.bucket import keys
 from bastion.core.model import job_spec
 from bastion.core.model.job_spec import JobOptions
 from bastion.core.model.world import Installation
+from bastion.core.run_keys import RunKeys
 from bastion.daemon.daemon import Daemon
 from bastion.daemon.observe.gangs import Provisioners
 from bastion.daemon.tick import DaemonOptions
@@ -94,6 +96,8 @@ def be_daemon(folder: str, port: int) -> None:
             busy_tick_seconds=1.0,
         ),
         entropy=lambda: os.urandom(16),
+        run_keys=lambda: RunKeys(bytes(32)),
+        proof=BucketProof(),
     )
     daemon.run(lambda: False)
 

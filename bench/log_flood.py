@@ -91,7 +91,7 @@ def flood(rate: float, seconds: float, width: int, *, stalled: bool) -> None:
     with tempfile.TemporaryDirectory() as folder:
         directory = DirectoryStore(Path(folder) / "bucket", fsync=False)
         store = FaultyStore(directory, before=1.0 if stalled else 0.0)
-        arguments = AgentArguments(root="/b/x-bastion", bastion="x-bastion", job="job", run=RUN, token="t")
+        arguments = AgentArguments(root="/b/x-bastion", bastion="x-bastion", job="job", run=RUN, run_key="ab" * 32)
         ended = threading.Event()
         log = HostLog(
             store,

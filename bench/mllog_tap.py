@@ -29,7 +29,9 @@ WRITES = 3000
 def measure(line: bytes, *, tap: bool) -> tuple[float, float]:
     """Return million lines per second of time, and per second of CPU."""
     data = line * (WRITE_BYTES // len(line))
-    arguments = AgentArguments(root="/b/x-bastion", bastion="x-bastion", job="job", run="aaaaaaaaaa-1", token="t")
+    arguments = AgentArguments(
+        root="/b/x-bastion", bastion="x-bastion", job="job", run="aaaaaaaaaa-1", run_key="ab" * 32
+    )
     ended = threading.Event()
     with tempfile.TemporaryDirectory() as folder:
         log = HostLog(

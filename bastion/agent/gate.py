@@ -96,7 +96,7 @@ class Gate:
         if self._mine is None:
             self._mine = Claim(
                 run=self._identity.arguments.run,
-                token=self._identity.arguments.token,
+                token=self._identity.run_key.public,
                 boot_id=self._boot_id,
                 address=self._coordinator(),
                 hosts=self._addresses(),
@@ -148,7 +148,7 @@ class Gate:
     def _judge(self, claim: Claim) -> Passage:
         if claim.closed:
             return Passage(verdict=GateVerdict.REFUSED, message=f"the gate is closed: {claim.closed}")
-        if claim.token != self._identity.arguments.token:
+        if claim.token != self._identity.run_key.public:
             return Passage(verdict=GateVerdict.REFUSED, message="the claim belongs to another attempt of the same name")
         rebooted = claim.boot_id != self._boot_id if self._identity.host == 0 else self._may_have_run
         if rebooted:

@@ -116,8 +116,8 @@ class Host:
         state = HostState(state_dir, run=arguments.run, host=identity.host, is_shared=command_user.user is not None)
         time_limit = self._time_limit = TimeLimit(link, state, boot_id=boot_id, clock=clock)
         emulated = environ.get(EMULATED_TPU) == "1"
-        # Not the whole token: process listings show environments.
-        marker = f"{arguments.run}.{identity.host}.{arguments.token[:8]}"
+        # Process listings show it: of the public key.
+        marker = f"{arguments.run}.{identity.host}.{identity.run_key.public[:8]}"
         child_processes = ChildProcesses()
         self._parts = HostParts(
             identity=identity,
@@ -186,7 +186,7 @@ class Host:
             earlier = self._waits.until_answered(self._link.load_report)
             if self._reasons.shut_down:
                 return EXIT_INFRASTRUCTURE
-            if earlier is not None and earlier.token != self._identity.arguments.token:
+            if earlier is not None and earlier.token != self._identity.run_key.public:
                 earlier = None
             self._start_threads()
             return self._run_tries(earlier)

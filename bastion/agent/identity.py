@@ -5,12 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from bastion.core.bucket.protocol import AgentArguments
 from bastion.core.errors import InvalidDocument
+from bastion.core.run_keys import RunKey
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class HostIdentity:
     """One host of one attempt.
 
@@ -40,6 +42,14 @@ class HostIdentity:
             )
         if self.slice_index >= self.arguments.num_slices:
             raise InvalidDocument(f"this is slice {self.slice_index}, but the job has {self.arguments.num_slices}")
+
+    @cached_property
+    def run_key(self) -> RunKey:
+        """The secret of this host's run. Raises InvalidDocument, which does not show it."""
+        try:
+            return RunKey.from_text(self.arguments.run_key)
+        except ValueError:
+            raise InvalidDocument("run_key is not a key in hexadecimal") from None
 
     @property
     def address(self) -> str:

@@ -80,6 +80,8 @@ DOCUMENT_MAX_BYTES = 1024 * 1024
 REPORT_MAX_BYTES = 16 * 1024
 # Size of a claim: two names, a boot id and addresses of up to 256 hosts, or why the gate is closed.
 CLAIM_MAX_BYTES = 16 * 1024
+# Size of the object that holds the secret of the runs.
+RUN_SECRET_MAX_BYTES = 1024
 # Size of an order: the command and environment of a spec, and why to stop.
 ORDER_MAX_BYTES = 256 * 1024
 # Size of the lease: an owner, a process, some numbers.

@@ -1,7 +1,7 @@
 """Recorded ticks: one tick's input and what was decided on it, as one JSON document.
 
 `bastion debug replay` decides it again; `bastion debug diff` shows what another version decides otherwise. Environment
-values and run tokens are removed; no decision depends on them.
+values, run tokens and the secret of the runs are removed; no decision depends on them.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ from bastion.core.reconcile.effects import (
     PutOrder,
     PutRecord,
 )
+from bastion.core.run_keys import SECRET_BYTES, RunKeys
 from bastion.core.tick import TickInput, TickOutput
 from quota import load as load_quota
 from scheduler import Decision
 
 _FORMAT = 1
 _REMOVED = "removed"
+_KEYS_OF_REPLAYS = RunKeys(bytes(SECRET_BYTES))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,8 @@ class RecordedTick:
 
 def to_bytes(given: TickInput, output: TickOutput, *, quota_file: bytes) -> bytes:
     """Make the document. `quota_file` is the one in force; empty if there is none."""
-    world = replace(given.world, policy=None, entropy=b"")
+    settings = replace(given.world.settings, run_keys=None)
+    world = replace(given.world, policy=None, entropy=b"", settings=settings)
     without = replace(given, world=world, snapshot=replace(given.snapshot, policy=None))
     document = {
         "format": _FORMAT,
@@ -65,9 +68,9 @@ def read(data: bytes) -> RecordedTick:
             raise InvalidDocument(f"the recorded tick has format {document['format']!r}; this version reads {_FORMAT}")
         given: TickInput = typed_json.decode(TickInput, document["input"])
         policy = load_quota(document["quota_file"].encode()) if document["quota_file"] else None
-        given = replace(
-            given, world=replace(given.world, policy=policy), snapshot=replace(given.snapshot, policy=policy)
-        )
+        settings = replace(given.world.settings, run_keys=_KEYS_OF_REPLAYS)
+        world = replace(given.world, policy=policy, settings=settings)
+        given = replace(given, world=world, snapshot=replace(given.snapshot, policy=policy))
         return RecordedTick(version=str(document["version"]), given=given, decided=tuple(map(str, document["decided"])))
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise InvalidDocument(f"this is not a recorded tick: {type(error).__name__}: {error}") from error

@@ -30,6 +30,7 @@ from bastion.core.reconcile import runs
 from bastion.core.reconcile.cleaning import waiting_cleanups
 from bastion.core.reconcile.restart_costs import RestartCosts
 from bastion.core.reconcile.scheduling_view import SchedulingView
+from bastion.core.run_keys import RunKeys
 from bastion.core.status.build import idle_entry
 from bastion.core.status.document import DaemonEntry, HostJobsEntry, QuotaEntry, StatusDocument, UsageEntry
 from bastion.core.tick import TickInput, TickOutput, decide
@@ -130,6 +131,7 @@ class Tick:
         options: DaemonOptions,
         entropy: Callable[[], bytes],
         proof: InboxProof,
+        run_keys: Callable[[], RunKeys],
         notify: Callable[[str], None] = lambda _: None,
         apply_settings: Callable[[Provisioning], str] = lambda _: "",
         agents: Agents | None = None,
@@ -143,6 +145,7 @@ class Tick:
 
         Args:
             proof: Says which objects in inboxes are their users'.
+            run_keys: Reads the keys of the runs; called in every tick until it raises no BastionError.
             notify: Called with what the operator should know now.
             apply_settings: Called with the operator settings in every tick, before any request to the provisioners;
                 returns which of them cannot be applied.
@@ -164,6 +167,8 @@ class Tick:
         self._apply_settings = apply_settings
         self._decide_host_jobs = host_jobs
         self._record = record
+        self._read_run_keys = run_keys
+        self._run_keys: RunKeys | None = None
         self._disconnect = disconnect
         self._settings_problem = ""
         self._record_problem = ""
@@ -217,6 +222,8 @@ class Tick:
         if not self._hold_lease(problems):
             return TickReport(acted=False, problems=problems)
         try:
+            if self._run_keys is None:
+                self._run_keys = self._read_run_keys()
             in_force, given, output = self._list_and_decide()
             return self._act(in_force, given, output, problems)
         except BastionError as error:
@@ -327,6 +334,7 @@ class Tick:
             agent=self._agents.known if self._agents is not None else "",
             fence=self._fence,
             host_jobs=in_force.host_jobs,
+            run_keys=self._run_keys,
         )
         self._recovered_epoch = self._lease.epoch  # the takeover ends with the first world
         self.time.idle = not world.jobs

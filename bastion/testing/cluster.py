@@ -26,6 +26,7 @@ from bastion.core.model.job_spec import JobOptions
 from bastion.core.model.provisioning import BUILT_IN, Provisioning
 from bastion.core.model.world import Installation
 from bastion.core.reconcile.sweep import PAST_RUNS_KEPT_SECONDS
+from bastion.core.run_keys import SECRET_BYTES, RunKeys
 from bastion.core.status import packing
 from bastion.daemon.act.agents import Agents
 from bastion.daemon.daemon import Daemon
@@ -69,6 +70,7 @@ class Cluster:
         hosts: The hosts of live slices; set their `scripts`.
         agents: What new daemons upload for the nodes, if anything.
         proof: What proves to new daemons whose objects are in an inbox.
+        run_keys: The keys of the runs, for new daemons.
         daemon: The present daemon; `restart_daemon` replaces it.
     """
 
@@ -97,6 +99,7 @@ class Cluster:
         self._without_settings = without_settings
         self.host_identity = "host-1"
         self.agents: Agents | None = None
+        self.run_keys = RunKeys(b"a secret of 32 bytes: the runs' ".ljust(SECRET_BYTES))
         self.proof: InboxProof = BucketProof()
         if quota is not None:
             self.write_quota(quota)
@@ -139,6 +142,7 @@ class Cluster:
             ),
             entropy=lambda: f"entropy {next(self._names)}".encode(),
             proof=self.proof,
+            run_keys=lambda: self.run_keys,
             agents=self.agents,
             host_jobs=lambda settings: bastion_host_jobs.decide(
                 settings.bastion_host_jobs if settings is not None else None,

@@ -17,6 +17,7 @@ from bastion.core.bucket.protocol import AgentArguments, Claim, HostPhase, Order
 from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed
 from bastion.core.instants import to_rfc3339
 from bastion.core.model.gangs import GangRequest
+from bastion.core.run_keys import RunKey
 from bastion.ports import Clock, ObjectStore
 
 Script: TypeAlias = Callable[[int, float], int | None]
@@ -57,6 +58,10 @@ class _Host:
     passed_at: float | None = None  # the gate, in monotonic seconds
     ends_by: float | None = None  # when its job's time is over, in monotonic seconds
     suspicious: bool = False  # reported in another boot; the gate is unchecked
+
+    @property
+    def public(self) -> str:
+        return RunKey.from_text(self.arguments.run_key).public
 
     @property
     def index(self) -> int:
@@ -203,7 +208,7 @@ class ScriptedHosts:
     def _gate(self, host: _Host) -> None:
         key = keys.claim(host.arguments.run)
         if host.index == 0:
-            claim = Claim(run=host.arguments.run, token=host.arguments.token, boot_id=host.boot_id)
+            claim = Claim(run=host.arguments.run, token=host.public, boot_id=host.boot_id)
             with contextlib.suppress(PreconditionFailed):  # already decided
                 self.store.put(key, claim.to_bytes(), generation=0)
         try:
@@ -213,13 +218,13 @@ class ScriptedHosts:
         if decided is None:
             host.suspicious = False
             return
-        if host.index > 0 and host.suspicious and decided.token == host.arguments.token:
+        if host.index > 0 and host.suspicious and decided.token == host.public:
             self._end(host, HostPhase.FAILED, None, error=host_errors.HOST_RESTARTED)  # it may have run before
             return
-        if host.index == 0 and decided.token == host.arguments.token and decided.boot_id != host.boot_id:
+        if host.index == 0 and decided.token == host.public and decided.boot_id != host.boot_id:
             self._end(host, HostPhase.FAILED, None, error=host_errors.HOST_RESTARTED)  # it ran before this boot
             return
-        if decided.token != host.arguments.token:
+        if decided.token != host.public:
             self._end(host, HostPhase.REFUSED, None, error=host_errors.GATE_CLOSED)
             return
         host.phase, host.began = HostPhase.RUNNING, self._now()
@@ -264,7 +269,7 @@ class ScriptedHosts:
         report = Report(
             run=host.arguments.run,
             host=host.index,
-            token=host.arguments.token,
+            token=host.public,
             boot_id=host.boot_id,
             phase=host.phase,
             exit_code=host.exit_code,

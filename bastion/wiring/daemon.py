@@ -27,11 +27,13 @@ from bastion.core.errors import Refused
 from bastion.core.model.bastion_host_jobs import HostJobsMode
 from bastion.core.model.provisioning import BUILT_IN, Provisioning
 from bastion.core.model.world import Installation
+from bastion.core.run_keys import RunKeys
 from bastion.core.tick import TickInput, TickOutput
 from bastion.daemon.act.agents import Agents
 from bastion.daemon.daemon import Daemon
 from bastion.daemon.observe.observer import Provisioners
 from bastion.daemon.observe.policy_source import PolicyStatus
+from bastion.daemon.run_secret import read_run_keys
 from bastion.daemon.tick import DaemonOptions
 from bastion.emulators.tpu.address import EmulatorAddress, locate
 from bastion.ports import ObjectStore, Provisioner
@@ -40,7 +42,7 @@ from bastion.wiring.kubernetes_clusters import KubernetesClusters, connector
 from bastion.wiring.local_disk import DiskWatch
 from bastion.wiring.local_emulators import start_emulator
 from bastion.wiring.local_home import LocalHome
-from bastion.wiring.roots import Root, is_near, make_folders, open_root, parse_root
+from bastion.wiring.roots import Root, is_near, make_folders, open_root, parse_root, secrets_folder
 from bastion.wiring.s3_hosts import problems_on_s3
 from bastion.wiring.tpu_slices import CloudApi, CloudSlices
 
@@ -114,6 +116,7 @@ def build_daemon(
     store = wrap(open_root(root.url, proves=True))
     make_folders(root)
     quota_store = open_root(quota_root) if quota_root else store
+    private = parse_root(quota_root) if quota_root else root
     cloud = CloudSlices(_connect_to(root), bucket_is_near=near) if slices == "cloud" else None
     clock = SystemClock()
     # The lease leaves a third of its TTL for what is under way.
@@ -152,9 +155,10 @@ def build_daemon(
             lease_ttl_seconds=pace.lease_ttl_seconds,
             idle_exit_seconds=idle_exit_seconds,
             without_file=None if cloud else BUILT_IN,
-            quota_root=parse_root(quota_root).url if quota_root else root.url,
+            quota_root=private.url,
         ),
         entropy=lambda: os.urandom(16),
+        run_keys=lambda: _run_keys(quota_store, private),
         proof=FolderProof(root.url) if root.local else BucketProof(),
         notify=notify,
         apply_settings=lambda settings: "; ".join(
@@ -173,6 +177,11 @@ def build_daemon(
         host_jobs=HostJobs(bastion_host, home.hosts_dir(root), default=default),
         machine_alarms=DiskWatch(home, root, job_limit_bytes=_job_limit_bytes()).watch,
     )
+
+
+def _run_keys(store: ObjectStore, private: Root) -> RunKeys:
+    with secrets_folder(private):
+        return read_run_keys(store, shown=private.url, draw=os.urandom)
 
 
 def _recorder(home: LocalHome, root: Root) -> Callable[[TickInput, TickOutput, PolicyStatus], str]:

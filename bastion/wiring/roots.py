@@ -9,6 +9,7 @@ import contextlib
 import os
 import re
 import stat
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -217,3 +218,20 @@ def make_folders(root: Root) -> None:
     for name in (root.bastion, HIDDEN_FOLDER):
         with contextlib.suppress(OSError):
             files.close_to_others(f"{root.bucket}/{name}")
+
+
+@contextlib.contextmanager
+def secrets_folder(root: Root) -> Iterator[None]:
+    """Keep the daemon's secrets in a folder bucket to its own user: make their folder before, and close them after."""
+    if not root.local:
+        yield
+        return
+    path = Path(root.url, keys.SECRETS)
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.chmod(0o700)
+        yield
+        for name in path.iterdir():
+            name.chmod(0o600)
+    except OSError as error:
+        raise StoreUnavailable(f"{path} cannot be closed to others: {error}; it must be the daemon's user's") from error

@@ -417,7 +417,7 @@ def test_the_real_agent_of_this_installation_runs_a_command_out_of_a_bucket_in_c
         packed = agent_packer.pack(node.folder / "kept")
         store.put(keys.agent_file(packed.sha256), packed.archive, generation=0)
         arguments = AgentArguments(
-            root=root, bastion="alice-bastion", job="job", run="abcdefghij-1", token="t" * 32, poll_seconds=0.1,
+            root=root, bastion="alice-bastion", job="job", run="abcdefghij-1", run_key="ab" * 32, poll_seconds=0.1,
             accelerator_type="v4-8", devices_per_host=4, agent=packed.sha256,
         )  # fmt: skip
         order = Order(run=arguments.run, action=OrderAction.RUN, command="exit 7")

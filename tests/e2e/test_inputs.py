@@ -40,7 +40,6 @@ class Machine:
         for number in range(SMALL):
             data.put(f"tokens/{number:02}", bytes([number]) * 1000, generation=0)
         data.put("tokens/large", LARGE, generation=0)
-        self.token = secrets.token_hex(16)
         self.agents: list[subprocess.Popen[bytes]] = []
         storage.forget()
 
@@ -57,7 +56,7 @@ class Machine:
             bastion="team-bastion",
             job="job",
             run=run,
-            token=self.token,
+            run_key=secrets.token_hex(32),
             poll_seconds=0.1,
             beat_seconds=1.0,
             interpreter=sys.executable,

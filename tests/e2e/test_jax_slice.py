@@ -25,6 +25,7 @@ from bastion.agent.identity import HostIdentity
 from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
 from bastion.core.errors import NotFound
+from bastion.core.run_keys import RunKey
 from bastion.testing.memory_store import MemoryStore
 from bastion.wiring.buckets import open_bucket
 from bastion.wiring.roots import fetch_asset
@@ -46,7 +47,7 @@ class Slices:
         self.store = MemoryStore()
         # Unlike other tests' on this machine, so that neither ports nor markers meet.
         self.run = "".join(secrets.choice("abcdefghijklmnop") for _ in range(10)) + "-1"
-        self.token = secrets.token_hex(16)
+        self.key = RunKey(secrets.token_bytes(32))
         self.block = 1 + secrets.randbelow(250)
         self.hosts: list[tuple[Host, threading.Thread]] = []
 
@@ -85,7 +86,7 @@ class Slices:
         for number, (_, thread) in enumerate(self.hosts):
             thread.join(60.0)
             assert not thread.is_alive()
-            marker = f"{self.run}.{number}.{self.token[:8]}"
+            marker = f"{self.run}.{number}.{self.key.public[:8]}"
             assert processes.end_marked("BASTION_COMMAND", marker, grace_seconds=0)
 
     def _host(self, slice_index: int, worker: int, slices: int, hosts: int) -> Host:
@@ -94,7 +95,7 @@ class Slices:
             bastion="team-bastion",
             job="job",
             run=self.run,
-            token=self.token,
+            run_key=self.key.text,
             slice_index=slice_index,
             num_slices=slices,
             hosts_per_slice=hosts,

@@ -23,6 +23,7 @@ from bastion.core.bucket.agent_archive import PackedAgent
 from bastion.core.bucket.protocol import AgentArguments, Claim, HostPhase, Order, OrderAction, Report
 from bastion.core.errors import NotFound
 from bastion.core.model.gangs import GangRef, GangRequest, GangState
+from bastion.core.run_keys import RunKey
 from bastion.processes import ProcessId
 from bastion.wiring.roots import open_root
 from tests.support.waiting import until
@@ -45,7 +46,7 @@ class Bastion:
         self.folder = folder
         self.root = f"{bucket}/team-bastion"
         self.store = open_root(self.root)
-        self.token = secrets.token_hex(16)
+        self.key = RunKey(secrets.token_bytes(32))
         self.hosts = BastionHostProvisioner(folder / "hosts", delete_grace_seconds=GRACE_SECONDS)
 
     def arguments(self, **changes: object) -> AgentArguments:
@@ -54,7 +55,7 @@ class Bastion:
             bastion="team-bastion",
             job="job",
             run=RUN,
-            token=self.token,
+            run_key=self.key.text,
             raw_log=keys.log("job"),
             poll_seconds=0.1,
             beat_seconds=1.0,
@@ -78,7 +79,7 @@ class Bastion:
             ref=GangRef(name=NODE),
             bastion="team-bastion",
             run=RUN,
-            token=self.token,
+            token=self.key.public,
             accelerator_type="",
             agent_arguments=self.arguments().to_bytes().decode(),
         )
@@ -102,7 +103,7 @@ class Bastion:
         return [line.split(" ", 1)[1] for line in text.splitlines()]
 
     def command_processes(self) -> list[ProcessId]:
-        return processes.marked("BASTION_COMMAND", f"{RUN}.0.{self.token[:8]}")
+        return processes.marked("BASTION_COMMAND", f"{RUN}.0.{self.key.public[:8]}")
 
     def end(self) -> None:
         self.hosts.delete(GangRef(name=NODE))
@@ -125,9 +126,9 @@ def bastion(tmp_path: Path) -> Iterator[Bastion]:
 def test_a_command_on_the_bastions_own_host_is_claimed_run_reported_and_logged(bastion: Bastion) -> None:
     bastion.launch("echo hi; exit 7")
     report = bastion.final()
-    assert (report.phase, report.exit_code, report.token) == (HostPhase.EXITED, 7, bastion.token)
+    assert (report.phase, report.exit_code, report.token) == (HostPhase.EXITED, 7, bastion.key.public)
     claim = protocol.read(Claim, bastion.store.get(keys.claim(RUN)).data)
-    assert (claim.token, claim.boot_id, claim.closed) == (bastion.token, processes.boot_id(), "")
+    assert (claim.token, claim.boot_id, claim.closed) == (bastion.key.public, processes.boot_id(), "")
     assert bastion.log() == ["stdout F hi"]
     assert bastion.store.get(keys.log_segment("job", RUN, 0, 1)).data.endswith(b" stdout F hi\n")
     assert bastion.store.get(keys.log("job")).data == b"hi\n"

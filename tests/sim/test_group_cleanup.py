@@ -11,6 +11,7 @@ from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.protocol import Order
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.world import Installation, World
+from bastion.core.run_keys import RunKeys
 from bastion.testing.cluster import QUOTA, Cluster
 from bastion.testing.scripted_hosts import runs_for
 from tests.sim.test_crashes import POINTS
@@ -18,7 +19,7 @@ from tests.support.killed_daemon import check_history, kill_at, survive
 
 DAY = 86400
 GROUP = {"group": "g"}
-SETTINGS = Installation(root="/b/b-bastion", bastion="b-bastion", host_identity="h")
+SETTINGS = Installation(root="/b/b-bastion", bastion="b-bastion", host_identity="h", run_keys=RunKeys(b"r" * 32))
 
 
 def finisher(cluster: Cluster, name: str = "finisher", *, seconds: int = DAY, **options: Any) -> str:

@@ -204,7 +204,7 @@ def asking(zone: Zone, folder: Path) -> Callable[..., GangRequest]:
             bastion=BASTION,
             job="a-job",
             run=run,
-            token=token,
+            run_key="ab" * 32,
             accelerator_type=zone.accelerator_type,
             num_slices=num_slices,
             poll_seconds=0.1,

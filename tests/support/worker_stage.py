@@ -19,6 +19,7 @@ from bastion.agent.vm_notices import VmNotices
 from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.protocol import AgentArguments, HostPhase, InputOrder, Order, OrderAction, Report, TimeLeft
 from bastion.core.errors import NotFound
+from bastion.core.run_keys import RunKey
 from bastion.ports import Clock, SecretSource
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import FaultyStore
@@ -29,7 +30,7 @@ from tests.support.waiting import until
 
 RUN = "abcdefghij-1"
 # Of this test process alone: commands are found, and ended, by it.
-TOKEN = secrets.token_hex(16)
+KEY = RunKey(secrets.token_bytes(32))
 
 
 class Stage:
@@ -111,7 +112,7 @@ class Stage:
         order_lost_seconds: float = 0.0,
         on_vm: bool = False,
         state_dir: Path | None = None,
-        token: str = TOKEN,
+        key: RunKey = KEY,
         notices: VmNotices | None = None,
         run: str = RUN,
         power_off: Callable[[], None] | None = None,
@@ -128,7 +129,7 @@ class Stage:
             bastion="t-bastion",
             job="job",
             run=run,
-            token=token,
+            run_key=key.text,
             hosts_per_slice=hosts,
             accelerator_type="v4-16" if on_vm else "",
             devices_per_host=4 if on_vm else 0,
@@ -177,7 +178,7 @@ class Stage:
             assert not thread.is_alive()
         for run in self._runs:
             for worker in range(2):
-                assert processes.end_marked("BASTION_COMMAND", f"{run}.{worker}.{TOKEN[:8]}", grace_seconds=0)
+                assert processes.end_marked("BASTION_COMMAND", f"{run}.{worker}.{KEY.public[:8]}", grace_seconds=0)
 
     def report(self, worker: int = 0, *, run: str = RUN) -> Report | None:
         try:
@@ -214,4 +215,4 @@ class Stage:
 
 
 def command_processes(worker: int = 0) -> list[processes.ProcessId]:
-    return processes.marked("BASTION_COMMAND", f"{RUN}.{worker}.{TOKEN[:8]}")
+    return processes.marked("BASTION_COMMAND", f"{RUN}.{worker}.{KEY.public[:8]}")

@@ -34,6 +34,9 @@ DAEMON_SETTINGS = "config/daemon.toml"
 IDENTITY = "config/identity.json"
 RUNTIME_OPTIONS = "runtime_options"
 PROJECT_QUOTAS = "project-quotas/project-quotas.config"
+# In the daemon's private place, beside the quota file: what the keys of all runs follow from.
+SECRETS = "secrets/"
+RUN_SECRET = "secrets/runs"
 FORMER_QUOTAS = "project-quotas/former/"
 # Objects that `bastion doctor` makes and deletes.
 DOCTOR = "doctor/"

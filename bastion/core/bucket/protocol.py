@@ -46,7 +46,7 @@ class AgentArguments(_Document):
     bastion: str
     job: str  # the job's name, for the log keys
     run: str
-    token: str  # the attempt's run token, written into the claim
+    run_key: str  # the secret of the run (`RunKey.text`), which proves what its hosts write
     # Replica of this node, from 0; None: the agent asks its platform.
     slice_index: int | None = Field(default=None, ge=0)
     num_slices: int = Field(default=1, ge=1)  # replicas of the job

@@ -135,7 +135,9 @@ class Attempt(_Part):
 
     number: int = Field(ge=0)  # from 1, never reused; 0 is a run of the cleanup command
     cleanup_try: int = Field(default=1, ge=1, le=limits.CLEANUP_TRIES_MAX)  # the number of that run
-    token: str  # random; proves that nodes and claims belong to this attempt
+    token: str  # random, no secret; shows that a node is of this attempt, and the run's key follows from it
+    # Proves what its hosts write (`RunKey.public`); empty in records of older versions, whose hosts prove nothing.
+    public_key: str = ""
     started_at: Instant
     tier: int | None = None
     charged: dict[str, Annotated[int, Field(ge=0)]] = Field(default_factory=dict)  # units by resource type

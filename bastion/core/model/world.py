@@ -19,6 +19,7 @@ from bastion.core.model.gangs import GangFailure, GangStatus, Place
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_spec import JobSpec, Runner
 from bastion.core.model.provisioning import BUILT_IN, Provisioning, places_of
+from bastion.core.run_keys import RunKeys
 from quota import Policy
 
 
@@ -131,6 +132,7 @@ class Installation:
     interpreter: str = ""  # Python for commands on nodes that share our file system; empty if nodes bring their own
     budgets: Budgets = field(default_factory=Budgets)
     host_jobs: BastionHostJobs = AS_DAEMON  # of this tick
+    run_keys: RunKeys | None = None  # None until the daemon has read their secret; nothing starts before
     host_job_user: str = ""  # whom commands run as on the hosts of slices; empty: as the agent
 
 

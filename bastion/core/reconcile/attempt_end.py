@@ -159,7 +159,7 @@ def _why_lost(view: RunView, gang: GangStatus) -> str:
 
 def _lost_gang(plan: RunPlan, view: RunView, now: float) -> Ending | None:
     gang, name, failure = view.gang, plan.ref.name, view.failure
-    claimed = view.claim is not None and view.claim.token == plan.attempt.token
+    claimed = view.claim is not None and view.claim.token == plan.attempt.public_key
     if failure is not None and (gang is None or gang.state is GangState.FAILED):
         # A gang that ran was created, whatever the API reports.
         cause = Cause.INFRASTRUCTURE if claimed else Cause(failure.cause)

@@ -76,8 +76,7 @@ class Cleaning(JobStep):
             host_identity=self.settings.host_identity,
             cleanup_try=number,
         )
-        token = runs.draw_token(self.entropy, str(record.run(attempt)))
-        attempt = attempt.model_copy(update={"token": token})
+        attempt = runs.with_token(record, attempt, self.world)
         again = f", try {number} of {spec.limits.cleanup_tries}" if number > 1 else ""
         record = self._evolve(
             record, f"the cleanup command is starting{again}{why}", cleanup=attempt, cleanups=number, not_before=None

@@ -288,7 +288,7 @@ class _JobReconciler(Cleaning):
         number = record.next_attempt
         attempt = Attempt(
             number=number,
-            token=runs.draw_token(self.entropy, f"{record.uid}-{number}"),
+            token="",
             started_at=self.now,
             tier=self.decision.tier,
             charged={} if queued else dict(record.job.resources),
@@ -299,6 +299,7 @@ class _JobReconciler(Cleaning):
             agent=(self.world.agent or "") if runner else "",
             epoch=self.world.epoch,
         )
+        attempt = runs.with_token(record, attempt, self.world)
         what = "on the bastion"
         if runner is not None:
             several = f"{runner.num_replicas} x " if runner.num_replicas > 1 else ""
@@ -379,7 +380,7 @@ class _JobReconciler(Cleaning):
 
     def _goes_on(self, record: JobRecord, attempt: Attempt, plan: RunPlan) -> JobRecord:
         view = self.view.attempt
-        if attempt.running_since is None and view.claim is not None and view.claim.token == attempt.token:
+        if attempt.running_since is None and view.claim is not None and view.claim.token == attempt.public_key:
             text = f"attempt {attempt.number} is running on {plan.hosts} worker{'s' * (plan.hosts > 1)}"
             up_since = attempt.up_since if attempt.waiting is None else self.now
             changes = {"running_since": self.now, "waiting": None, "up_since": up_since}

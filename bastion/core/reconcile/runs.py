@@ -17,9 +17,10 @@ from bastion.core.model import kueue
 from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangState, Place
 from bastion.core.model.job_record import Attempt, Cause, Ending, JobRecord
 from bastion.core.model.job_spec import JobSpec
-from bastion.core.model.world import Installation, RunView
+from bastion.core.model.world import Installation, RunView, World
 from bastion.core.reconcile import capacity
 from bastion.core.reconcile.effects import CloseGate, CreateGang, DeleteGang, Effect, PutOrder, TellLogGap
+from bastion.core.run_keys import RunKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +57,11 @@ class RunPlan:
     def ref(self) -> GangRef:
         place = self.attempt.place
         return GangRef(name=keys.gang(self.run), zone=place.zone if place else "", num_slices=self.slices)
+
+    @property
+    def key(self) -> RunKey:
+        """The secret of this run."""
+        return key_of(self.settings, self.run, self.attempt.token)
 
     @property
     def foreign_host(self) -> bool:
@@ -136,7 +142,7 @@ class RunPlan:
             bastion=self.settings.bastion,
             job=self.spec.name,
             run=self.run,
-            token=self.attempt.token,
+            run_key=self.key.text,
             num_slices=self.slices,
             hosts_per_slice=self.hosts // self.slices,
             accelerator_type=instance_type.accelerator_type if instance_type else "",
@@ -201,9 +207,17 @@ def plan_attempt(record: JobRecord, attempt: Attempt, settings: Installation) ->
     )
 
 
-def draw_token(entropy: bytes, run: str) -> str:
-    """Return a run token: 128 bits from this tick's entropy."""
-    return hashlib.sha256(entropy + run.encode()).hexdigest()[:32]
+def key_of(settings: Installation, run: str, token: str) -> RunKey:
+    if settings.run_keys is None:
+        raise ValueError("the secret of the runs was not read yet")  # the daemon observes nothing before
+    return settings.run_keys.of(run, token)
+
+
+def with_token(record: JobRecord, attempt: Attempt, world: World) -> Attempt:
+    """Return a new attempt with its token, 128 bits of this tick's entropy, and the public key that follows from it."""
+    run = str(record.run(attempt))
+    token = hashlib.sha256(world.entropy + run.encode()).hexdigest()[:32]
+    return attempt.model_copy(update={"token": token, "public_key": key_of(world.settings, run, token).public})
 
 
 def begin(plan: RunPlan) -> list[Effect]:

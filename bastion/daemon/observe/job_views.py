@@ -418,7 +418,7 @@ class JobViews:
         for host in range(plan.hosts):
             name = f"{plan.run}/reports/{host}"
             report = self._folders.run_objects.values.get(name)
-            if isinstance(report, Report) and report.token == attempt.token and report.host == host:
+            if isinstance(report, Report) and report.token == attempt.public_key and report.host == host:
                 reports[host] = report
                 reported_at[host] = self._first_seen(name)
         gang = listing.gangs.get(plan.ref.name)

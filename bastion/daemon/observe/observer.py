@@ -18,6 +18,7 @@ from bastion.core.model.provisioning import BUILT_IN, Provisioning
 from bastion.core.model.world import Installation, JobView, Listed, Outside, World
 from bastion.core.reconcile.dependencies import resolve
 from bastion.core.reconcile.runs import plan_attempt
+from bastion.core.run_keys import RunKeys
 from bastion.daemon.fence import Fence
 from bastion.daemon.observe.backlog import Backlog
 from bastion.daemon.observe.ended_jobs import EndedJobs
@@ -82,6 +83,7 @@ class Observer:
         agent: str | None = "",
         fence: Fence | None = None,
         host_jobs: BastionHostJobs = AS_DAEMON,
+        run_keys: RunKeys | None = None,
     ) -> World:
         """Read everything that changed and build the world.
 
@@ -91,6 +93,7 @@ class Observer:
             provisioning: The operator's settings in force; their zones are listed.
             fence: Which attempts count; None: all.
             host_jobs: Whether commands may start on the bastion's host.
+            run_keys: The keys of the runs; None: nothing may start or be deleted.
 
         Raises:
             StoreError: Too little was read to decide anything in this tick.
@@ -136,7 +139,7 @@ class Observer:
         awaiting = self._awaiting(views)
         uids = {view.record.uid for view in views.values() if view.record}
         uids |= {run.uid for view in views.values() for s in view.orphan_gangs if (run := Run.parse(s.status.run))}
-        settings = replace(self._settings, host_jobs=host_jobs)
+        settings = replace(self._settings, host_jobs=host_jobs, run_keys=run_keys)
         if provisioning is not None:
             settings = replace(settings, budgets=provisioning.budgets, host_job_user=provisioning.host_job_user)
         return World(

@@ -83,7 +83,7 @@ def request(accelerator: str, *, slices: int = 1, place: Place | None = None, **
         bastion="team-bastion",
         job="train",
         run="aaaaaaaaaa-1",
-        token="0123456789abcdef",
+        run_key="ab" * 32,
         num_slices=slices,
         hosts_per_slice=kind.hosts,
         accelerator_type=accelerator,

@@ -110,7 +110,7 @@ def name(letter: str) -> str:
 
 def request(letter: str, code: str) -> GangRequest:
     run = f"{letter * 10}-1"
-    arguments = AgentArguments(root="/r/t-bastion", bastion="t-bastion", job=code, run=run, token="secret")
+    arguments = AgentArguments(root="/r/t-bastion", bastion="t-bastion", job=code, run=run, run_key="ab" * 32)
     return GangRequest(
         ref=GangRef(name=name(letter)),
         bastion="t-bastion",

@@ -17,7 +17,7 @@ from bastion.core.instants import from_rfc3339
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.memory_store import MemoryStore
 from tests.support.waiting import until
-from tests.support.worker_stage import RUN, TOKEN, Stage, command_processes
+from tests.support.worker_stage import KEY, RUN, Stage, command_processes
 
 
 def test_a_command_runs_once_behind_its_claim_and_its_end_is_reported_after_its_output(stage: Stage):
@@ -28,7 +28,7 @@ def test_a_command_runs_once_behind_its_claim_and_its_end_is_reported_after_its_
     # The report is the last write, so the log is whole without waiting.
     assert sorted(stage.log()) == ["stderr F err", "stdout F out"]
     assert sorted(stage.memory.get("logs/job").data.split()) == [b"err", b"out"]
-    assert protocol.read(Claim, stage.memory.get(keys.claim(RUN)).data).token == TOKEN
+    assert protocol.read(Claim, stage.memory.get(keys.claim(RUN)).data).token == KEY.public
 
 
 @pytest.mark.parametrize("step", [3600.0, -3600.0])
@@ -208,7 +208,7 @@ def test_an_agent_that_died_between_the_end_and_the_report_reports_the_end(stage
     first = HostState(stage.state_dir, run=RUN, host=0)
     assert first.open()
     first.mark_started("boot-1", 1)
-    ended = Report(run=RUN, host=0, token=TOKEN, phase=HostPhase.EXITED, exit_code=5)
+    ended = Report(run=RUN, host=0, token=KEY.public, phase=HostPhase.EXITED, exit_code=5)
     first.keep_outcome(ended)
     first.close()
     stage.start(stage.host())
@@ -220,7 +220,7 @@ def test_what_a_shut_down_host_could_not_store_of_its_log_follows_when_it_boots_
     first = HostState(stage.state_dir, run=RUN, host=0)
     assert first.open()
     first.mark_started("boot-1", 1)
-    ended = Report(run=RUN, host=0, token=TOKEN, phase=HostPhase.STOPPED, exit_code=143)
+    ended = Report(run=RUN, host=0, token=KEY.public, phase=HostPhase.STOPPED, exit_code=143)
     first.keep_outcome(ended)
     first.close()
     leave_in_spool(first, "last words")
@@ -243,8 +243,8 @@ def test_a_final_report_is_never_taken_back(stage: Stage, tmp_path: Path):
 
 
 def test_a_host_that_was_made_anew_while_its_slice_ran_does_not_run(stage: Stage, tmp_path: Path):
-    stage.memory.put(keys.claim(RUN), Claim(run=RUN, token=TOKEN, boot_id="boot-of-0").to_bytes(), generation=0)
-    running = Report(run=RUN, host=1, token=TOKEN, boot_id="boot-1", phase=HostPhase.RUNNING)
+    stage.memory.put(keys.claim(RUN), Claim(run=RUN, token=KEY.public, boot_id="boot-of-0").to_bytes(), generation=0)
+    running = Report(run=RUN, host=1, token=KEY.public, boot_id="boot-1", phase=HostPhase.RUNNING)
     stage.memory.put(keys.report(RUN, 1), running.to_bytes(), generation=0)
     stage.run(f"touch {tmp_path}/ran", host=stage.host(worker=1, hosts=2, on_vm=True, boot="boot-2"))
     report = stage.final(1)

@@ -50,12 +50,12 @@ class Cluster:
         self.folder = folder
         self.root = f"{folder}/bucket/team-bastion"
         self.store = open_root(self.root)
-        self.token = secrets.token_hex(16)
+        self.run_key = secrets.token_hex(32)
         self.pods: list[Pod] = []
 
     def arguments(self, agent: str, **changes: Any) -> AgentArguments:
         arguments = AgentArguments(
-            root=self.root, bastion="team-bastion", job="job", run=RUN, token=self.token, poll_seconds=0.1,
+            root=self.root, bastion="team-bastion", job="job", run=RUN, run_key=self.run_key, poll_seconds=0.1,
             accelerator_type="v4-8", devices_per_host=4, agent=agent, interpreter=sys.executable,
             gather_hosts=True, leave_when_done=True, shutdown_seconds=20.0,
         )  # fmt: skip
@@ -134,7 +134,7 @@ def test_a_pod_runs_its_command_stores_everything_and_ends(
     assert str(Path(sys.executable).parent / "python3") in lines
     own = {name for name in pod.environment if name.startswith("BASTION_")} - {"BASTION_EMULATED_TPU", "BASTION_VM"}
     assert own & set(variables) == set()
-    assert cluster.token not in "\n".join(lines)
+    assert cluster.run_key not in "\n".join(lines)
 
 
 def test_two_pods_begin_together_with_the_file_of_an_init_container(

@@ -29,7 +29,13 @@ class Bench:
 
     def make_link(self) -> BucketLink:
         arguments = AgentArguments(
-            root="/b/t-bastion", bastion="t-bastion", job="j", run=RUN, token="t", poll_seconds=5.0, beat_seconds=30.0
+            root="/b/t-bastion",
+            bastion="t-bastion",
+            job="j",
+            run=RUN,
+            run_key="ab" * 32,
+            poll_seconds=5.0,
+            beat_seconds=30.0,
         )
         identity = HostIdentity(arguments=arguments, worker=0)
         return BucketLink(self.store, identity, clock=self.clock, rng=Random(1), on_change=self.changed)

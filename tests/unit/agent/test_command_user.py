@@ -14,7 +14,9 @@ from bastion.core.bucket.protocol import AgentArguments
 
 
 def identity(text: str, address: str = "") -> HostIdentity:
-    arguments = AgentArguments(root="/b/t-bastion", bastion="t-bastion", job="job", run="abcdefghij-1", token="t")
+    arguments = AgentArguments(
+        root="/b/t-bastion", bastion="t-bastion", job="job", run="abcdefghij-1", run_key="ab" * 32
+    )
     return HostIdentity(
         arguments=arguments.model_copy(update={"job_user": text}), worker=0, peers=(address,) if address else ()
     )

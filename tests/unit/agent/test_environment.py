@@ -32,7 +32,7 @@ def build(
         bastion="team-bastion",
         job="train",
         run=RUN,
-        token="t" * 32,
+        run_key="ab" * 32,
         accelerator_type=accelerator,
         devices_per_host=4 if accelerator else 0,
         hosts_per_slice=hosts,
@@ -268,7 +268,7 @@ def test_emulated_hosts_with_gpus_have_as_many_cpu_devices_and_ports_of_their_ow
 
 def test_the_hostfile_has_a_line_for_each_host():
     arguments = AgentArguments(
-        root="/r", bastion="b", job="j", run=RUN, token="t", accelerator_type="h100-8", gpus_per_host=8
+        root="/r", bastion="b", job="j", run=RUN, run_key="ab" * 32, accelerator_type="h100-8", gpus_per_host=8
     )
     identity = HostIdentity(arguments=arguments, worker=0, own_address="10.0.0.9")
     assert rendezvous.hostfile_text(identity, ["10.0.0.1", "10.0.0.2"]) == "10.0.0.1 slots=8\n10.0.0.2 slots=8\n"

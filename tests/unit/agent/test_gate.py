@@ -16,7 +16,7 @@ RUN = "abcdefghij-1"
 
 def gate(store, *, worker: int = 0, boot: str = "boot-1", token: str = "ours", reported: bool = False) -> Gate:
     arguments = AgentArguments(
-        root="/b/t-bastion", bastion="t-bastion", job="j", run=RUN, token=token, hosts_per_slice=2
+        root="/b/t-bastion", bastion="t-bastion", job="j", run=RUN, run_key="ab" * 32, hosts_per_slice=2
     )
     identity = HostIdentity(arguments=arguments, worker=worker, peers=("10.0.0.1", "10.0.0.2"))
     return Gate(
@@ -106,7 +106,7 @@ def test_another_host_that_booted_anew_before_the_claim_passes(store: MemoryStor
 
 def gathering(store, *, worker: int = 0, hosts: int = 4) -> Gate:
     arguments = AgentArguments(
-        root="/b/t-bastion", bastion="t-bastion", job="j", run=RUN, token="ours", hosts_per_slice=hosts // 2,
+        root="/b/t-bastion", bastion="t-bastion", job="j", run=RUN, run_key="ab" * 32, hosts_per_slice=hosts // 2,
         num_slices=2, gather_hosts=True,
     )  # fmt: skip
     identity = HostIdentity(arguments=arguments, worker=worker)
@@ -155,7 +155,7 @@ def test_of_many_missing_hosts_the_message_names_some(store: MemoryStore):
 
 def with_gpus(store, host: int) -> Gate:
     arguments = AgentArguments(
-        root="/b/t-bastion", bastion="t-bastion", job="j", run=RUN, token="ours", num_slices=3, slice_index=host,
+        root="/b/t-bastion", bastion="t-bastion", job="j", run=RUN, run_key="ab" * 32, num_slices=3, slice_index=host,
         accelerator_type="h100-8", gpus_per_host=8, gather_hosts=True,
     )  # fmt: skip
     identity = HostIdentity(arguments=arguments, worker=0, own_address=f"10.0.0.{host}")

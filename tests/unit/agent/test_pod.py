@@ -22,7 +22,7 @@ def arguments(**changes: Any) -> AgentArguments:
         bastion="t-bastion",
         job="train",
         run=RUN,
-        token="t" * 32,
+        run_key="ab" * 32,
         num_slices=2,
         hosts_per_slice=2,
         accelerator_type="v4-16",

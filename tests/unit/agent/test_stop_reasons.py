@@ -14,7 +14,12 @@ from bastion.testing.memory_store import MemoryStore
 
 def reasons(clock: ManualClock, seconds: float) -> StopReasons:
     arguments = AgentArguments(
-        root="/b/t-bastion", bastion="t-bastion", job="j", run="abcdefghij-1", token="t", shutdown_seconds=seconds
+        root="/b/t-bastion",
+        bastion="t-bastion",
+        job="j",
+        run="abcdefghij-1",
+        run_key="ab" * 32,
+        shutdown_seconds=seconds,
     )
     identity = HostIdentity(arguments=arguments, worker=0)
     link = BucketLink(MemoryStore(), identity, clock=clock, rng=Random(1), on_change=lambda: None)

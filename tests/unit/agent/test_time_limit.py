@@ -26,7 +26,7 @@ class Agent:
     """The parts of one agent; another one of the same host has the same folder, store and clock."""
 
     def __init__(self, folder: Path, store: MemoryStore, clock: ManualClock, boot_id: str = "boot-1") -> None:
-        arguments = AgentArguments(root="/b/t-bastion", bastion="t-bastion", job="j", run=RUN, token="t")
+        arguments = AgentArguments(root="/b/t-bastion", bastion="t-bastion", job="j", run=RUN, run_key="ab" * 32)
         identity = HostIdentity(arguments=arguments, worker=0)
         self.clock = clock
         self.link = BucketLink(store, identity, clock=clock, rng=Random(1), on_change=lambda: None)

@@ -40,7 +40,7 @@ def provisioner(cluster: EmulatedCluster) -> Iterator[KubernetesProvisioner]:
 
 def ended(provisioner: KubernetesProvisioner, root: str, run: str) -> GangStatus:
     arguments = AgentArguments(
-        root=root, bastion="team-bastion", job="job", run=run, token="token", accelerator_type="v4-8", agent=SHA256
+        root=root, bastion="team-bastion", job="job", run=run, run_key="ab" * 32, accelerator_type="v4-8", agent=SHA256
     )
     request = GangRequest(
         ref=GangRef(name=f"b-{run}"),

@@ -10,7 +10,7 @@ from bastion.agent.host_state import HostState
 from bastion.core.bucket import keys
 from bastion.core.bucket.protocol import Claim, HostPhase, Report
 from tests.support.waiting import until
-from tests.support.worker_stage import RUN, TOKEN, Stage, command_processes
+from tests.support.worker_stage import KEY, RUN, Stage, command_processes
 
 
 def agent_that_was_killed(stage: Stage, *tries: int, outcome: Report | None = None) -> None:
@@ -193,7 +193,7 @@ def test_the_next_try_does_not_wait_for_the_log_of_the_one_before(stage: Stage):
 def test_an_agent_that_was_killed_in_its_second_try_runs_nothing_and_says_so(
     stage: Stage, tmp_path: Path, kept: dict[str, Any]
 ):
-    agent_that_was_killed(stage, 1, 2, outcome=Report(run=RUN, host=0, token=TOKEN, **kept))
+    agent_that_was_killed(stage, 1, 2, outcome=Report(run=RUN, host=0, token=KEY.public, **kept))
     stage.run(f"touch {tmp_path}/ran", number=2, most=3, host=stage.host(on_vm=True))
     final = stage.final(number=2)
     assert (final.phase, final.error) == (HostPhase.FAILED, "HostRestarted")
@@ -206,10 +206,10 @@ def test_an_agent_that_was_killed_in_its_second_try_runs_nothing_and_says_so(
 def between_two_tries(stage: Stage, *, waiting: bool) -> None:
     """As an agent leaves it that was killed after its first try."""
     phase, number = (HostPhase.WAITING, 2) if waiting else (HostPhase.EXITED, 1)
-    report = Report(run=RUN, host=0, token=TOKEN, boot_id="boot-1", phase=phase, exit_code=3, try_number=number)
+    report = Report(run=RUN, host=0, token=KEY.public, boot_id="boot-1", phase=phase, exit_code=3, try_number=number)
     agent_that_was_killed(stage, 1, outcome=report)
     stage.memory.put(keys.report(RUN, 0), report.to_bytes(), generation=0)
-    stage.memory.put(keys.claim(RUN), Claim(run=RUN, token=TOKEN, boot_id="boot-1").to_bytes(), generation=0)
+    stage.memory.put(keys.claim(RUN), Claim(run=RUN, token=KEY.public, boot_id="boot-1").to_bytes(), generation=0)
     stage.order("echo again", restart="again", number=2, most=2)
 
 

@@ -29,9 +29,10 @@ def test_a_pods_agent_stores_what_the_command_cannot_reach(public: Path, user: J
     (public / "bucket").mkdir(mode=0o700)
     url = f"{public}/bucket/team-bastion"
     make_folders(parse_root(url))
-    store, token = open_root(url), secrets.token_hex(16)
+    store = open_root(url)
     arguments = AgentArguments(
-        root=url, bastion="team-bastion", job="job", run=RUN, token=token, poll_seconds=0.1, accelerator_type="v4-8",
+        root=url, bastion="team-bastion", job="job", run=RUN, run_key=secrets.token_hex(32),
+        poll_seconds=0.1, accelerator_type="v4-8",
         devices_per_host=4, leave_when_done=True, job_user=f"{user.uid}:{user.gid}",
     )  # fmt: skip
     order = Order(run=RUN, action=OrderAction.RUN, command=COMMAND, env={"ROOT": url}, output_dir="out", root=root)

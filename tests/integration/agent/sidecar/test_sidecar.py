@@ -19,7 +19,7 @@ from bastion.agent.sidecar import die_with_parent
 from bastion.agent.sidecar.sidecar import SidecarTimes
 from bastion.core.bucket.protocol import HostPhase
 from tests.support.waiting import until
-from tests.support.worker_stage import RUN, TOKEN, Stage
+from tests.support.worker_stage import KEY, RUN, Stage
 
 MAPPING = "lake:projects/p/locations/global/keyRings/r/cryptoKeys/k"
 STAND_IN = (sys.executable, str(Path(__file__).parents[3] / "support" / "proxy_stand_in.py"))
@@ -49,7 +49,7 @@ class Scene(Stage):
         return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
 
     def proxies(self) -> list[processes.ProcessId]:
-        return processes.marked("BASTION_PROXY", f"{RUN}.0.{TOKEN[:8]}")
+        return processes.marked("BASTION_PROXY", f"{RUN}.0.{KEY.public[:8]}")
 
 
 @pytest.fixture
@@ -190,7 +190,7 @@ def test_a_proxy_that_a_dead_agent_left_is_ended_by_the_next_one(scene: Scene) -
     left = subprocess.Popen(
         STAND_IN,
         env={
-            "BASTION_PROXY": f"{RUN}.0.{TOKEN[:8]}",
+            "BASTION_PROXY": f"{RUN}.0.{KEY.public[:8]}",
             "GCS_PROXY_STATE_PATH": str(scene.state_dir),
             "PROXY_CERT_PATH": str(scene.state_dir),
             "GCS_PROXY_STAND_IN": "never",

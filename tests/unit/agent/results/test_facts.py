@@ -21,7 +21,7 @@ def of(
         bastion="b",
         job="j",
         run=RUN,
-        token="t",
+        run_key="ab" * 32,
         accelerator_type=kind,
         zone="us-east5-a" if kind else None,
         devices_per_host=4 if kind and not gpus else 0,

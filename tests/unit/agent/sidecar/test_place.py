@@ -20,7 +20,7 @@ GCSFS_GRPC = "GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"
 
 def identity(*, slices: int = 1) -> HostIdentity:
     arguments = AgentArguments(
-        root="gs://b/t-bastion", bastion="t-bastion", job="train", run=RUN, token="t", accelerator_type="v4-16",
+        root="gs://b/t-bastion", bastion="t-bastion", job="train", run=RUN, run_key="ab" * 32, accelerator_type="v4-16",
         devices_per_host=4, hosts_per_slice=2, num_slices=slices, slice_index=0,
     )  # fmt: skip
     return HostIdentity(arguments=arguments, worker=1, peers=("127.100.3.1", "127.100.3.2"))

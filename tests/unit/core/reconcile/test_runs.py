@@ -10,9 +10,10 @@ from bastion.core.model.gangs import GangRef, Place
 from bastion.core.model.job_record import Attempt, JobRecord
 from bastion.core.model.world import Installation
 from bastion.core.reconcile.runs import RunPlan, plan_attempt
+from bastion.core.run_keys import RunKeys
 from tests.support.job_specs import new_spec
 
-SETTINGS = Installation(root="/b/b-bastion", bastion="b-bastion", host_identity="h")
+SETTINGS = Installation(root="/b/b-bastion", bastion="b-bastion", host_identity="h", run_keys=RunKeys(b"r" * 32))
 
 
 def plan(*, place: Place | None = None, instance_type: str = "tpu-v4-16", cleanup: bool = False) -> RunPlan:
