@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from bastion.core.bucket.protocol import Order
@@ -45,6 +45,7 @@ class TellLogGap:
     host: int
     at: float
     reason: str
+    run_key: str = field(repr=False)  # the secret of the run: the line must prove that it is no other's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
