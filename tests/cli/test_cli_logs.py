@@ -8,6 +8,7 @@ import pytest
 
 from bastion.core.bucket import keys
 from bastion.testing.scripted_hosts import runs_for
+from tests.support.past_attempts import add_attempts
 
 
 def finished(bastion, name: str = "job", *, instance_type: str = "", **hooks: object) -> str:
@@ -79,6 +80,7 @@ def test_lost_output_is_reported_where_it_is_missing(run, bastion) -> None:
 
 def test_attempts_come_in_their_order_each_with_a_header(run, bastion) -> None:
     uid = finished(bastion)
+    add_attempts(bastion, "job", (2, 10), cleanup=True)
     for attempt in (1, 2, 10):
         bastion.write_log("job", f"{uid}-{attempt}", 0, 1, f"stdout F attempt {attempt}")
     bastion.write_log("job", f"{uid}-cleanup", 0, 1, "stdout F swept")
@@ -105,7 +107,9 @@ def test_output_outlives_its_result(run, bastion) -> None:
     for name in ("zzzzzzzzzz", "aaaaaaaaaa"):
         bastion.clock.advance(1)
         bastion.write_log("job", f"{name}-1", 0, 1, f"stdout F of {name}")
-    assert run("logs", "job").out == "[w00] of aaaaaaaaaa\n"
+    done = run("logs", "job")
+    assert done.out == "[w00] of aaaaaaaaaa\n"
+    assert done.err == "bastion: no state or result of job is left, so nothing proves who wrote this output\n"
 
 
 def test_json_gives_one_object_per_line(run, bastion) -> None:

@@ -7,7 +7,7 @@ A manifest has a digest of every object that it names: its proof covers these, t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from bastion.core import documents, limits
@@ -38,7 +38,7 @@ class ManifestProofs:
     """
 
     place: str
-    public_keys: Mapping[str, str]
+    public_keys: Mapping[str, str] = field(default_factory=dict)
 
     def read(self, seq: int, data: bytes) -> Manifest:
         """Parse the manifest with that number; raises UnprovedManifest."""
