@@ -3,7 +3,8 @@
 A store call may hang for a minute; the loop that watches the command reads the state that this thread saw last.
 
 Invariants:
-* The bucket ends up with the last published report. Writes are retried forever.
+* The bucket ends up with the last published report. Writes are retried forever, over whatever another host wrote there;
+  with each heartbeat the host looks whether its report still stands.
 * The last valid order stays in force if a later one is missing, unreadable or of another run, or asks for an earlier
   try. An order to stop is always obeyed.
 """
@@ -42,6 +43,9 @@ class BucketLink:
         arguments = identity.arguments
         self._store = store
         self._run = arguments.run
+        self._host = identity.host
+        self._run_key = identity.run_key
+        self._sequence = 0  # of the last report that this host wrote, or found of itself
         self._poll_seconds = arguments.poll_seconds
         self._heartbeat_seconds = arguments.beat_seconds
         self._order_key = keys.order(arguments.run)
@@ -115,10 +119,15 @@ class BucketLink:
             return None
         self._report_generation = stored.meta.generation
         try:
-            return protocol.read(Report, stored.data)
+            report = protocol.read_signed(Report, stored.data, self._run_key.public)
         except InvalidDocument as error:
             _log.warning("%s: %s", self._report_key, error)
             return None
+        if (report.run, report.host) != (self._run, self._host):
+            return None
+        self._sequence = max(self._sequence, report.sequence)
+        self._wanted = self._stored = report
+        return report
 
     def start(self) -> None:
         self._thread.start()
@@ -156,9 +165,12 @@ class BucketLink:
         try:
             if self._report_generation is None:
                 self._report_generation = self._generation(self._report_key)
-            meta = self._store.put(self._report_key, report.to_bytes(), generation=self._report_generation)
+            # The time, too, because an earlier report may be gone; a later agent of this host goes on above it.
+            self._sequence = max(self._sequence + 1, int(self._clock.now() * 1000))
+            signed = protocol.sign(report.model_copy(update={"sequence": self._sequence}), self._run_key)
+            meta = self._store.put(self._report_key, signed.to_bytes(), generation=self._report_generation)
         except StoreError as error:
-            # This host is the only writer: the object is an older report, or this one.
+            # The object is an older report, or this one, or what a host of another run wrote over it.
             self._report_generation = None
             delay = self._report_backoff.next()
             self._report_due = self._clock.monotonic() + delay
@@ -178,12 +190,26 @@ class BucketLink:
             meta = self._store.put(self._heartbeat_key, b"", generation=self._heartbeat_generation)
             self._heartbeat_generation = meta.generation
             self._bucket_ahead = meta.updated - self._clock.monotonic()
+            self._look_at_report()
         except StoreError as error:
             self._heartbeat_generation = None
             # Retry sooner than a whole period: after three missed ones the daemon declares this host lost.
             period = min(period, 5.0)
             _log.warning("the heartbeat could not be written; retrying in %.1f s: %s", period, error)
         self._heartbeat_due = self._clock.monotonic() + jittered(period, self._rng)
+
+    def _look_at_report(self) -> None:
+        """Write the report again if the stored one was replaced or deleted."""
+        if self._stored is None or self._stored is not self._wanted:
+            return
+        try:
+            found = self._generation(self._report_key)
+        except StoreError:
+            return  # with the next heartbeat
+        if found != self._report_generation:
+            _log.warning("%s is not what this host wrote; writing it again", self._report_key)
+            self._report_generation, self._stored = found, None
+            self._report_due = self._clock.monotonic()
 
     def _read_order(self) -> None:
         delay = jittered(self._poll_seconds, self._rng)

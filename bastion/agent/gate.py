@@ -4,14 +4,15 @@ Host 0 of the job creates the claim; the others wait for it. With `gather_hosts`
 attempt has written a report. A daemon that gives the attempt up creates a closed claim.
 
 Invariants:
-* A command runs only behind a claim with this attempt's token.
-* A lost reply is not a second claim: host 0 recognizes its own token and boot id.
+* A command runs only behind a claim that this run's key signed, under a name that follows from the key.
+* A lost reply is not a second claim: host 0 recognizes its own boot id.
+* Only reports that this run's hosts signed count.
 * A host that rebooted after the claim was made does not pass: the command may have run here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
@@ -70,7 +71,9 @@ class Gate:
         self._boot_id = boot_id
         self._coordinator = coordinator
         self._may_have_run = reported_by_other_boot
-        self._key = keys.claim(identity.arguments.run)
+        self._run_key = identity.run_key
+        self._key = keys.claim(identity.arguments.run, self._run_key.claim_tag)
+        self._reports: dict[int, tuple[int, Report | None]] = {}  # of other hosts: the generation read, and if valid
         self._mine: Claim | None = None
         self._missing = ""
 
@@ -79,7 +82,7 @@ class Gate:
         try:
             claim = self._create_or_read() if self._identity.host == 0 else self._read()
         except InvalidDocument as error:
-            return Passage(verdict=GateVerdict.REFUSED, message=f"the claim of this run is unreadable: {error}")
+            return Passage(verdict=GateVerdict.REFUSED, message=f"the claim of this run is not valid: {error}")
         if claim is None:
             self._may_have_run = False
             return Passage(verdict=GateVerdict.WAIT, message=self._missing)
@@ -94,13 +97,13 @@ class Gate:
             if self._missing:
                 return None
         if self._mine is None:
-            self._mine = Claim(
+            claim = Claim(
                 run=self._identity.arguments.run,
-                token=self._identity.run_key.public,
                 boot_id=self._boot_id,
                 address=self._coordinator(),
                 hosts=self._addresses(),
             )
+            self._mine = protocol.sign(claim, self._run_key)
         try:
             self._store.put(self._key, self._mine.to_bytes(), generation=0)
         except PreconditionFailed:
@@ -111,9 +114,11 @@ class Gate:
     def _missing_hosts(self) -> str:
         """Which other hosts have no report of this run yet; empty if none. Raises StoreError."""
         prefix = keys.reports(self._identity.arguments.run)
-        seen = {meta.key.removeprefix(prefix) for meta in self._store.list(prefix)}
-        others = (host for host in range(self._identity.num_hosts) if host != self._identity.host)
-        missing = [str(host) for host in others if str(host) not in seen]
+        listed = {meta.key.removeprefix(prefix): meta.generation for meta in self._store.list(prefix)}
+        others = [host for host in range(self._identity.num_hosts) if host != self._identity.host]
+        found = {host: listed[str(host)] for host in others if str(host) in listed}
+        self._read_reports({host: at for host, at in found.items() if self._reports.get(host, (0, None))[0] != at})
+        missing = [str(host) for host in others if host not in found or self._reports[host][1] is None]
         if not missing:
             return ""
         more = f" and {len(missing) - _NAMES_MAX} more" if len(missing) > _NAMES_MAX else ""
@@ -125,31 +130,42 @@ class Gate:
         identity = self._identity
         if not identity.gpus or not identity.arguments.gather_hosts or identity.num_hosts == 1:
             return None
-        others = [host for host in range(identity.num_hosts) if host != identity.host]
-        with ThreadPoolExecutor(_READ_AT_ONCE, thread_name_prefix="gate") as pool:
-            found = dict(zip(others, pool.map(self._address_of, others), strict=True))
+        found = {host: report.address for host, (_, report) in self._reports.items() if report is not None}
         found[identity.host] = identity.address
-        return [found[host] for host in range(identity.num_hosts)] if all(found.values()) else None
+        addresses = [found.get(host) or "" for host in range(identity.num_hosts)]
+        return addresses if all(addresses) else None
 
-    def _address_of(self, host: int) -> str:
-        key = keys.report(self._identity.arguments.run, host)
+    def _read_reports(self, wanted: Mapping[int, int]) -> None:
+        """Read the reports of these hosts, given with the generations in a listing."""
+        if not wanted:
+            return
+        with ThreadPoolExecutor(_READ_AT_ONCE, thread_name_prefix="gate") as pool:
+            self._reports.update(zip(wanted, pool.map(self._read_report, wanted, wanted.values()), strict=True))
+
+    def _read_report(self, host: int, generation: int) -> tuple[int, Report | None]:
+        """Return the generation read, and the report; None if this run's hosts did not sign it."""
+        run = self._identity.arguments.run
         try:
-            report = protocol.read(Report, self._store.get(key, max_bytes=limits.REPORT_MAX_BYTES).data)
+            stored = self._store.get(keys.report(run, host), max_bytes=limits.REPORT_MAX_BYTES)
+            report = protocol.read_signed(Report, stored.data, self._run_key.public)
+        except NotFound:
+            return 0, None
         except InvalidDocument:
-            return ""
-        return report.address or ""
+            return generation, None
+        return stored.meta.generation, report if (report.run, report.host) == (run, host) else None
 
     def _read(self) -> Claim | None:
         try:
-            return protocol.read(Claim, self._store.get(self._key, max_bytes=limits.CLAIM_MAX_BYTES).data)
+            data = self._store.get(self._key, max_bytes=limits.CLAIM_MAX_BYTES).data
+            return protocol.read_signed(Claim, data, self._run_key.public)
         except NotFound:
             return None
 
     def _judge(self, claim: Claim) -> Passage:
         if claim.closed:
             return Passage(verdict=GateVerdict.REFUSED, message=f"the gate is closed: {claim.closed}")
-        if claim.token != self._identity.run_key.public:
-            return Passage(verdict=GateVerdict.REFUSED, message="the claim belongs to another attempt of the same name")
+        if claim.run != self._identity.arguments.run:
+            return Passage(verdict=GateVerdict.REFUSED, message="the claim belongs to another run")
         rebooted = claim.boot_id != self._boot_id if self._identity.host == 0 else self._may_have_run
         if rebooted:
             return Passage(

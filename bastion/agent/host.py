@@ -4,7 +4,7 @@ This is the loop that decides. It never waits for a network: threads talk to the
 output (`logs`), and watch the metadata server (`vm_notices`) and the daemon's lease (`power`).
 
 Invariants:
-* A try begins at most once on a host, in order, and only behind a claim with this attempt's token. If the agent dies
+* A try begins at most once on a host, in order, and only behind a claim of this run. If the agent dies
   during a try, the host begins no other; before anything of it ran, another agent goes on with it.
 * A running command ends by itself or for a reason in `stop_reasons`.
 * No try begins beside processes of an earlier one that could not be ended.
@@ -186,8 +186,6 @@ class Host:
             earlier = self._waits.until_answered(self._link.load_report)
             if self._reasons.shut_down:
                 return EXIT_INFRASTRUCTURE
-            if earlier is not None and earlier.token != self._identity.run_key.public:
-                earlier = None
             self._start_threads()
             return self._run_tries(earlier)
         finally:

@@ -38,7 +38,6 @@ class Reporter:
         return Report(
             run=self._identity.arguments.run,
             host=self._identity.host,
-            token=self._identity.run_key.public,
             boot_id=self._boot_id,
             address=self._identity.address if self._identity.gpus else None,
             phase=phase,

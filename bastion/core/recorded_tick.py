@@ -109,8 +109,8 @@ def _subject(effect: Effect) -> str:
             return f"up to line {record.history_next - 1}"
         case PutOrder(order=order):
             return f"{order.run} {order.action.value} try {order.try_number}"
-        case CloseGate(run=run, reason=reason):
-            return f"{run}: {reason}"
+        case CloseGate(claim=claim):
+            return f"{claim.run}: {claim.closed}"
         case CreateGang(request=request):
             return f"{request.ref.name} {request.accelerator_type} {request.ref.zone}".rstrip()
         case DeleteGang(ref=ref):

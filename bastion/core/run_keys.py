@@ -17,6 +17,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey,
 
 SECRET_BYTES: Final = 32
 _TAG_LETTERS: Final = 32  # 128 bits
+# Of live runs, which every tick needs.
+_KEYS_KEPT: Final = 8192
 
 
 class RunKey:
@@ -65,10 +67,17 @@ class RunKeys:
         if len(root_secret) != SECRET_BYTES:
             raise ValueError(f"the secret of a root has {SECRET_BYTES} bytes, not {len(root_secret)}")
         self._root_secret = root_secret
+        self._known: dict[tuple[str, str], RunKey] = {}
 
     def of(self, run: str, token: str) -> RunKey:
         """Return the key of a run; `token`: the one in its record, which is no secret."""
-        return RunKey(hmac.new(self._root_secret, f"run {run} {token}".encode(), hashlib.sha256).digest())
+        known = self._known.get((run, token))
+        if known is None:
+            if len(self._known) >= _KEYS_KEPT:
+                self._known.clear()
+            known = RunKey(hmac.new(self._root_secret, f"run {run} {token}".encode(), hashlib.sha256).digest())
+            self._known[run, token] = known
+        return known
 
 
 def is_signed(public: str, purpose: str, data: bytes, signature: str) -> bool:

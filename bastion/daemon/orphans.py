@@ -5,12 +5,12 @@ The daemon's own `sweep` does the same in its ticks. Invariants:
 * The bucket is read before the slices are listed and once more after. A slice whose run was current in either reading
   is kept: its record is older than the slice, so the second reading has it.
 * An unreadable record may own any slice: then slices of unknown jobs are kept.
-* The gate is closed before a slice is deleted, so that no late host runs the command.
+* Its hosts are ordered to stop before a slice is deleted, so that no late host runs the command. The gate takes the
+  secret of the runs to close, which only the daemon has.
 """
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
@@ -18,8 +18,8 @@ from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.bucket.keys import Run
 from bastion.core.bucket.objects import ObjectMeta
-from bastion.core.bucket.protocol import Claim
-from bastion.core.errors import BastionError, InvalidDocument, NotFound, PreconditionFailed
+from bastion.core.bucket.protocol import Order, OrderAction
+from bastion.core.errors import BastionError, InvalidDocument, NotFound
 from bastion.core.model.clusters import where
 from bastion.core.model.gangs import GangState, GangStatus
 from bastion.core.model.job_record import JobRecord
@@ -150,11 +150,12 @@ def find_orphans(
 
 
 def delete_orphan(store: ObjectStore, slices: Provisioner, orphan: Orphan) -> str:
-    """Close the gate and request the deletion; return the problem, or an empty text."""
+    """Order its hosts to stop and request the deletion; return the problem, or an empty text."""
     run = orphan.status.run
+    order = Order(run=run, action=OrderAction.STOP, reason=_REASON)
     try:
-        with contextlib.suppress(PreconditionFailed):  # a host was first, or it is closed already
-            store.put(keys.claim(run), Claim(run=run, closed=_REASON).to_bytes(), generation=0)
+        present = store.head(keys.order(run))
+        store.put(keys.order(run), order.to_bytes(), generation=present.generation if present else 0)
         slices.delete(orphan.status.ref)
     except BastionError as error:
         return str(error)

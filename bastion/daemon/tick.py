@@ -168,7 +168,7 @@ class Tick:
         self._decide_host_jobs = host_jobs
         self._record = record
         self._read_run_keys = run_keys
-        self._run_keys: RunKeys | None = None
+        self._has_keys = False
         self._disconnect = disconnect
         self._settings_problem = ""
         self._record_problem = ""
@@ -222,8 +222,9 @@ class Tick:
         if not self._hold_lease(problems):
             return TickReport(acted=False, problems=problems)
         try:
-            if self._run_keys is None:
-                self._run_keys = self._read_run_keys()
+            if not self._has_keys:
+                self._observer.use_keys(self._read_run_keys())
+                self._has_keys = True
             in_force, given, output = self._list_and_decide()
             return self._act(in_force, given, output, problems)
         except BastionError as error:
@@ -334,7 +335,6 @@ class Tick:
             agent=self._agents.known if self._agents is not None else "",
             fence=self._fence,
             host_jobs=in_force.host_jobs,
-            run_keys=self._run_keys,
         )
         self._recovered_epoch = self._lease.epoch  # the takeover ends with the first world
         self.time.idle = not world.jobs

@@ -26,6 +26,7 @@ from bastion.core.model.job_spec import JobOptions
 from bastion.core.model.provisioning import BUILT_IN, Provisioning
 from bastion.core.model.world import Installation
 from bastion.core.reconcile.sweep import PAST_RUNS_KEPT_SECONDS
+from bastion.core.run_keys import RunKey
 from bastion.core.status import packing
 from bastion.daemon.act.agents import Agents
 from bastion.daemon.daemon import Daemon
@@ -256,6 +257,15 @@ class Cluster:
     def cancel(self, name: str, uid: str = "", *, inbox: str = "") -> None:
         user_request = {"status": "CANCELLING", **({"uid": uid} if uid else {})}
         self.store.put(keys.user_state(name, inbox), documents.dumps(user_request), generation=0)
+
+    def key_of(self, run: str) -> RunKey:
+        """Return the key of a run with a gang, now or earlier."""
+        token = next(each.token for each in (*self.slices.created, *self.bastion_host.created) if each.run == run)
+        return self.run_keys.of(run, token)
+
+    def claim_of(self, run: str) -> str:
+        """Return the key of that run's claim."""
+        return keys.claim(run, self.key_of(run).claim_tag)
 
     # -- results ---------------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TypeAlias
 
 from bastion.core import limits
@@ -19,6 +20,8 @@ from bastion.core.instants import to_rfc3339
 from bastion.core.model.gangs import GangRequest
 from bastion.core.run_keys import RunKey
 from bastion.ports import Clock, ObjectStore
+
+_NOT_STORED = -1
 
 Script: TypeAlias = Callable[[int, float], int | None]
 """`(host index, seconds since the command began) -> exit code`, or None while it runs."""
@@ -38,7 +41,7 @@ def saves_every(seconds: float) -> Saving:
     return lambda _host, elapsed: elapsed // seconds * seconds or None
 
 
-@dataclass(slots=True)
+@dataclass
 class _Host:
     arguments: AgentArguments
     slice_index: int
@@ -57,11 +60,17 @@ class _Host:
     stuck: bool | None = None  # last reported
     passed_at: float | None = None  # the gate, in monotonic seconds
     ends_by: float | None = None  # when its job's time is over, in monotonic seconds
+    sequence: int = 0  # of its last report
+    stored: int = 0  # that report's generation
     suspicious: bool = False  # reported in another boot; the gate is unchecked
 
-    @property
-    def public(self) -> str:
-        return RunKey.from_text(self.arguments.run_key).public
+    @cached_property
+    def key(self) -> RunKey:
+        return RunKey.from_text(self.arguments.run_key)
+
+    def next_sequence(self, now: float) -> int:
+        self.sequence = max(self.sequence + 1, int(now * 1000))
+        return self.sequence
 
     @property
     def index(self) -> int:
@@ -153,8 +162,10 @@ class ScriptedHosts:
 
     def _act(self, host: _Host) -> None:
         if host.told is None:
-            before = self._read(Report, keys.report(host.arguments.run, host.index))
+            before = self._earlier(host)
             host.suspicious = before is not None and before.boot_id != host.boot_id
+            self._report(host)
+        elif host.stored == _NOT_STORED:
             self._report(host)
         self._heartbeat(host)
         if (host.arguments.job, host.index) in self.stuck:
@@ -206,25 +217,25 @@ class ScriptedHosts:
         self._report(host)
 
     def _gate(self, host: _Host) -> None:
-        key = keys.claim(host.arguments.run)
+        key = keys.claim(host.arguments.run, host.key.claim_tag)
         if host.index == 0:
-            claim = Claim(run=host.arguments.run, token=host.public, boot_id=host.boot_id)
+            claim = protocol.sign(Claim(run=host.arguments.run, boot_id=host.boot_id), host.key)
             with contextlib.suppress(PreconditionFailed):  # already decided
                 self.store.put(key, claim.to_bytes(), generation=0)
         try:
-            decided = self._read(Claim, key)
+            decided = self._read_signed(Claim, key, host)
         except InvalidDocument:
-            decided = Claim(run="unreadable")
+            decided = Claim(run="not of its hosts")
         if decided is None:
             host.suspicious = False
             return
-        if host.index > 0 and host.suspicious and decided.token == host.public:
+        if host.index > 0 and host.suspicious and decided.opened:
             self._end(host, HostPhase.FAILED, None, error=host_errors.HOST_RESTARTED)  # it may have run before
             return
-        if host.index == 0 and decided.token == host.public and decided.boot_id != host.boot_id:
+        if host.index == 0 and decided.opened and decided.boot_id != host.boot_id:
             self._end(host, HostPhase.FAILED, None, error=host_errors.HOST_RESTARTED)  # it ran before this boot
             return
-        if decided.token != host.public:
+        if not decided.opened:
             self._end(host, HostPhase.REFUSED, None, error=host_errors.GATE_CLOSED)
             return
         host.phase, host.began = HostPhase.RUNNING, self._now()
@@ -269,7 +280,7 @@ class ScriptedHosts:
         report = Report(
             run=host.arguments.run,
             host=host.index,
-            token=host.public,
+            sequence=host.next_sequence(self._now()),
             boot_id=host.boot_id,
             phase=host.phase,
             exit_code=host.exit_code,
@@ -282,8 +293,10 @@ class ScriptedHosts:
         )
         key = keys.report(host.arguments.run, host.index)
         meta = self.store.head(key)
-        self.store.put(key, report.to_bytes(), generation=meta.generation if meta else 0)
-        host.told = host.phase
+        host.told, host.stored = host.phase, _NOT_STORED
+        data = protocol.sign(report, host.key).to_bytes()
+        with contextlib.suppress(PreconditionFailed):  # somebody else wrote it meanwhile; again in the next step
+            host.stored = self.store.put(key, data, generation=meta.generation if meta else 0).generation
 
     def _heartbeat(self, host: _Host) -> None:
         now = self._now()
@@ -291,8 +304,26 @@ class ScriptedHosts:
             return
         key = keys.beat(host.arguments.run, host.index)
         meta = self.store.head(key)
-        self.store.put(key, str(now).encode(), generation=meta.generation if meta else 0)
-        host.last_heartbeat = now
+        with contextlib.suppress(PreconditionFailed):
+            self.store.put(key, str(now).encode(), generation=meta.generation if meta else 0)
+            host.last_heartbeat = now
+        told = keys.report(host.arguments.run, host.index)
+        found = self.store.head(told)
+        if host.told is not None and (found.generation if found else 0) != host.stored:
+            self._report(host)  # somebody replaced or deleted it
+
+    def _earlier(self, host: _Host) -> Report | None:
+        """Return the report that the host of an earlier boot left."""
+        try:
+            return self._read_signed(Report, keys.report(host.arguments.run, host.index), host)
+        except InvalidDocument:
+            return None
+
+    def _read_signed(self, model: type[protocol.S], key: str, host: _Host) -> protocol.S | None:
+        try:
+            return protocol.read_signed(model, self.store.get(key).data, host.key.public)
+        except NotFound:
+            return None
 
     def _read(self, model: type[protocol.D], key: str) -> protocol.D | None:
         try:

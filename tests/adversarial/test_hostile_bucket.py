@@ -134,13 +134,13 @@ def test_garbage_among_reports_claims_and_beats_changes_nothing(cluster: Cluster
     assert cluster.hosts.live("job") == [f"{uid}-1"]
 
 
-def test_a_forged_report_without_the_runs_token_does_not_end_a_job(cluster: Cluster) -> None:
+def test_a_forged_report_that_the_runs_key_did_not_sign_does_not_end_a_job(cluster: Cluster) -> None:
     uid = cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.hosts.live("job"))
     key = keys.report(f"{uid}-1", 0)
     meta = cluster.store.head(key)
     assert meta is not None
-    forged = {"run": f"{uid}-1", "host": 0, "token": "guess", "phase": "exited", "exit_code": 0}
+    forged = {"run": f"{uid}-1", "host": 0, "signature": "guess", "phase": "exited", "exit_code": 0}
     cluster.store.put(key, json.dumps(forged).encode(), generation=meta.generation)
     cluster.settle(5)
     assert cluster.hosts.live("job") == [f"{uid}-1"]

@@ -47,7 +47,7 @@ def test_a_sweep_deletes_what_no_job_needs_and_says_so_in_json(run, bastion) -> 
     assert [(each["name"], each["deleted"]) for each in document["leftovers"]] == [(GANG, True)]
     assert (document["needed"], document["problems"], document["dry_run"]) == (1, [], False)
     assert bastion.slices.deleted == [GANG]
-    assert bastion.json(keys.claim(RUN))["closed"]
+    assert bastion.json(keys.order(RUN))["action"] == "stop"
     done = run("sweep")
     assert (done.code, done.out) == (0, "")
     assert done.err == "nothing to sweep: jobs need all 1 slices\n"

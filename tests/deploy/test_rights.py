@@ -96,7 +96,7 @@ MISTAKES = [
     ),
     Mistake(
         "workers reopen gates", 'folder = "jobs/claims/", role = "creator"', 'folder = "jobs/claims/", role = "writer"',
-        "worker", f"{BUCKET}/{BASTION}/{keys.claim(RUN)}", WRITES,
+        "worker", f"{BUCKET}/{BASTION}/{keys.claim(RUN, 'tag')}", WRITES,
     ),
     Mistake(
         "workers overwrite logs", 'folder = "logs/", role = "creator"', 'folder = "logs/", role = "writer"',

@@ -126,9 +126,11 @@ def bastion(tmp_path: Path) -> Iterator[Bastion]:
 def test_a_command_on_the_bastions_own_host_is_claimed_run_reported_and_logged(bastion: Bastion) -> None:
     bastion.launch("echo hi; exit 7")
     report = bastion.final()
-    assert (report.phase, report.exit_code, report.token) == (HostPhase.EXITED, 7, bastion.key.public)
-    claim = protocol.read(Claim, bastion.store.get(keys.claim(RUN)).data)
-    assert (claim.token, claim.boot_id, claim.closed) == (bastion.key.public, processes.boot_id(), "")
+    assert (report.phase, report.exit_code) == (HostPhase.EXITED, 7)
+    claim = protocol.read_signed(
+        Claim, bastion.store.get(keys.claim(RUN, bastion.key.claim_tag)).data, bastion.key.public
+    )
+    assert (claim.opened, claim.boot_id) == (True, processes.boot_id())
     assert bastion.log() == ["stdout F hi"]
     key = keys.log_segment("job", RUN, 0, 1)
     text = segment_proofs.proved(key, bastion.store.get(key).data, bastion.key.public)

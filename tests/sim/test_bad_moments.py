@@ -20,7 +20,7 @@ def test_an_unreadable_claim_does_not_hold_its_slice_for_ever(cluster: Cluster, 
     cluster.slices.ready_seconds = 3.0
     uid = cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.slices.list())
-    cluster.store.put(keys.claim(f"{uid}-1"), claim, generation=0)
+    cluster.store.put(cluster.claim_of(f"{uid}-1"), claim, generation=0)
     cluster.settle(5)
     if cluster.status("job") == "ACTIVE":
         cluster.cancel("job", uid)
@@ -53,7 +53,7 @@ def test_a_runs_order_goes_before_its_claim_so_that_a_late_host_finds_nothing_to
     uid = cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.result("job"))
     cluster.outlive_late_requests()
-    assert deleted.index(keys.order(f"{uid}-1")) < deleted.index(keys.claim(f"{uid}-1"))
+    assert deleted.index(keys.order(f"{uid}-1")) < deleted.index(cluster.claim_of(f"{uid}-1"))
 
 
 def test_a_gang_whose_hosts_are_up_and_never_pass_the_gate_is_given_up(cluster: Cluster) -> None:

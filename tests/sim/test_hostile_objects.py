@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from bastion.core import limits
-from bastion.core.bucket import keys
+from bastion.core.bucket import keys, protocol
+from bastion.core.bucket.protocol import Report
 from bastion.testing.cluster import Cluster
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.scripted_hosts import runs_for
@@ -166,13 +165,18 @@ def test_a_job_that_waited_for_capacity_for_days_is_still_readable(cluster: Clus
     assert record.attempts[-1].number == record.next_attempt - 1 or record.attempt is not None
 
 
+def changed_by_its_host(cluster: Cluster, key: str, changes: dict[str, object]) -> bytes:
+    """A report as its host would write it with these changes, signed."""
+    report = Report.model_validate(cluster.json(key) | changes)
+    return protocol.sign(report, cluster.key_of(report.run)).to_bytes()
+
+
 def test_a_hosts_endless_last_words_do_not_make_the_state_unreadable(cluster: Cluster) -> None:
     uid = cluster.submit("job", instance_type="tpu-v4-16")
     cluster.run_until(lambda: cluster.hosts.live("job"))
     key = keys.report(f"{uid}-1", 0)
-    report = json.loads(cluster.store.get(key).data)
-    report |= {"phase": "failed", "error": "E" * 300_000, "message": "m" * 600_000}
-    overwrite(cluster, key, json.dumps(report).encode())
+    changes = {"phase": "failed", "error": "E" * 300_000, "message": "m" * 600_000}
+    overwrite(cluster, key, changed_by_its_host(cluster, key, changes))
     cluster.settle(5)
     meta = cluster.store.head(keys.state("job"))
     assert meta is not None
@@ -187,9 +191,9 @@ def test_a_hosts_clock_at_the_end_of_the_calendar_does_not_make_the_state_unread
     uid = cluster.submit("job", instance_type="tpu-v4-8", max_tries=2)
     cluster.run_until(lambda: cluster.hosts.live("job"))
     cluster.hosts.stuck.add(("job", 0))
-    report = cluster.json(keys.report(f"{uid}-1", 0))
-    report |= {"phase": "exited", "exit_code": 1, "ended_at": ended_at}
-    overwrite(cluster, keys.report(f"{uid}-1", 0), json.dumps(report).encode())
+    key = keys.report(f"{uid}-1", 0)
+    changes = {"phase": "exited", "exit_code": 1, "ended_at": ended_at}
+    overwrite(cluster, key, changed_by_its_host(cluster, key, changes))
     cluster.settle(3)
     record = cluster.record("job")
     assert record is not None

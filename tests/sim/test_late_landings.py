@@ -302,8 +302,8 @@ def test_what_keeps_late_hosts_out_is_swept_an_hour_after_the_end() -> None:
     steps(cluster, bucket, 10)
     left = [key for key in cluster.listed() if key.startswith(("runs/", "beats/", "jobs/claims/"))]
     assert left == [
-        keys.claim(f"{uid}-1"),
-        keys.claim(f"{uid}-cleanup"),
+        cluster.claim_of(f"{uid}-1"),
+        cluster.claim_of(f"{uid}-cleanup"),
         keys.order(f"{uid}-1"),
         keys.order(f"{uid}-cleanup"),
     ]
@@ -326,7 +326,7 @@ def test_a_wall_clock_that_steps_drops_no_claim_of_a_past_attempt() -> None:
     cluster.run_until(lambda: cluster.hosts.live("job") == [f"{uid}-2"])
     clock.offset = 3700.0
     steps(cluster, bucket, 8)
-    assert cluster.store.head(keys.claim(f"{uid}-1")) is not None
+    assert cluster.store.head(cluster.claim_of(f"{uid}-1")) is not None
     cluster.slices.resurrect(f"b-{uid}-1")
     cluster.hosts.step(cluster.slices.live_slices())
     assert cluster.hosts.live("job") == [f"{uid}-2"]

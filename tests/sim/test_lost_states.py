@@ -73,7 +73,7 @@ def test_the_units_of_its_gang_are_charged_while_that_is_removed() -> None:
 
 def test_a_claim_of_an_attempt_that_nobody_admitted_lets_no_cleanup_run(cluster: Cluster) -> None:
     uid = cluster.submit("job-a", cleanup_command="touch owned", user="mallory", project="nobody")
-    overwrite(cluster, keys.claim(f"{uid}-7"), b"{}")
+    overwrite(cluster, keys.claim(f"{uid}-7", "any"), b"{}")
     cluster.settle(4)
     assert record(cluster).next_attempt == 8
     assert not record(cluster).had_attempt

@@ -38,7 +38,7 @@ def test_reports_of_hosts_that_a_run_does_not_have_are_not_read(cluster: Cluster
     foreign = [f"runs/{run}/reports/{name}" for name in ("2", "59", "00", "-1", "1/1", "x")]
     foreign += [f"runs/{run}/other", f"runs/{run}/order2", "runs/aaaaaaaaaa-1/order"]
     for key in foreign:
-        report = {"format": 1, "run": run, "host": 59, "token": "", "phase": "running", "message": "x" * 10_000}
+        report = {"format": 1, "run": run, "host": 59, "phase": "running", "message": "x" * 10_000}
         cluster.store.put(key, json.dumps(report).encode(), generation=0)
     cluster.settle(5)
     assert [key for key in foreign if key in counting.read] == []

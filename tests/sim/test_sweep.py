@@ -122,7 +122,7 @@ def test_what_only_holds_quota_is_deleted_first(cluster: Cluster) -> None:
         cluster.slices.put_into(keys.gang(run), state)
     sweep(cluster)
     assert cluster.slices.deleted == [f"b-{letter * 10}-1" for letter in "bdac"]
-    assert cluster.json(keys.claim("aaaaaaaaaa-1"))["closed"], "a host that comes up late runs nothing"
+    assert cluster.json(keys.order("aaaaaaaaaa-1"))["action"] == "stop", "a host that comes up late runs nothing"
 
 
 def test_an_earlier_attempts_slice_is_told_with_its_job_and_an_unreadable_state_keeps_strange_slices(

@@ -212,6 +212,13 @@ def on_quota_folder(url: str, found: Sequence[Grant], trusted: frozenset[str]) -
                 why="whoever writes the quota file says who gets what, and who may cancel the jobs of others",
                 remedy="; ".join(_take_from_folder(url, one) for one in theirs),
             )
+        elif trusted and rights & Right.READ and folder in ("", keys.SECRETS) and member not in (*trusted, *_EVERYBODY):
+            yield Finding(
+                severity=Severity.ERROR,
+                what=f"{member} may read {url}/{keys.RUN_SECRET}, and is no administrator of the bastion",
+                why="whoever reads it can pass for the hosts of any job",
+                remedy="; ".join(_take_from_folder(url, one) for one in theirs),
+            )
 
 
 def _conditional(one: Grant, rights: Right, *, is_host: bool) -> Right:

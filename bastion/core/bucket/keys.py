@@ -216,8 +216,14 @@ def invalid_name(job: str, owner: str = "") -> str:
     return f"{key_name(job)}~{owner}" if owner else key_name(job)
 
 
-def claim(run: str) -> str:
-    return JOBS_CLAIMS + run
+def claim(run: str, tag: str) -> str:
+    """Return the key of a run's claim; `tag`: `RunKey.claim_tag`. Other names that begin with the run are nobody's."""
+    return f"{JOBS_CLAIMS}{run}.{tag}"
+
+
+def run_of_claim(name: str) -> str:
+    """Return the run that a name below `jobs/claims/` begins with, whoever wrote it."""
+    return name.partition(".")[0]
 
 
 def order(run: str) -> str:

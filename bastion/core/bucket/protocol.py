@@ -7,12 +7,13 @@ Unknown fields are ignored, so that neighboring versions understand each other.
 from __future__ import annotations
 
 from enum import Enum
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from bastion.core import documents
 from bastion.core.errors import InvalidDocument
+from bastion.core.run_keys import RunKey, is_signed
 
 # The user of commands that the startup script creates on the hosts of slices.
 HOST_JOB_USER = "bastion-job"
@@ -37,6 +38,40 @@ def read(model: type[D], data: bytes) -> D:
         return model.model_validate_json(data)
     except (documents.DocumentError, ValidationError) as error:
         raise InvalidDocument(f"not a {model.__name__.lower()}: {error}") from error
+
+
+class _Signed(_Document):
+    """A document that the hosts of a run prove to be theirs."""
+
+    signature: str = ""  # of all other fields, as canonical JSON
+
+
+S = TypeVar("S", bound=_Signed)
+
+
+def sign(document: S, key: RunKey) -> S:
+    """Return the document signed with the key of its run."""
+    signature = key.sign(_purpose(type(document)), _signed_bytes(documents.loads(document.to_bytes())))
+    return document.model_copy(update={"signature": signature})
+
+
+def read_signed(model: type[S], data: bytes, public: str) -> S:
+    """Parse a claim or report; raises InvalidDocument unless the run with that public key signed it.
+
+    Fields that this version does not know are a part of what was signed.
+    """
+    document = read(model, data)
+    if not is_signed(public, _purpose(model), _signed_bytes(documents.loads(data)), document.signature):
+        raise InvalidDocument(f"the {_purpose(model)} is not signed with the key of its run")
+    return document
+
+
+def _purpose(model: type[_Signed]) -> str:
+    return model.__name__.lower()
+
+
+def _signed_bytes(fields: dict[str, Any]) -> bytes:
+    return documents.dumps({name: value for name, value in fields.items() if name != "signature"})
 
 
 class AgentArguments(_Document):
@@ -148,19 +183,25 @@ class Order(_Document):
     proofs: dict[str, str] = Field(default_factory=dict)
 
 
-class Claim(_Document):
-    """`jobs/claims/<run>`: create-only. Worker 0 may run (`token`), or the daemon closed the gate (`closed`).
+class Claim(_Signed):
+    """`jobs/claims/<run>.<tag>`: create-only. Worker 0 may run, or the daemon closed the gate (`closed`).
+
+    Only who has the run's key knows the tag before the claim exists, and can sign it.
 
     `address`: `host:port` of worker 0, the hosts' coordinator; empty without a slice. `hosts`: addresses of all hosts
     by their numbers, if the job has several hosts with GPUs.
     """
 
     run: str
-    token: str = ""
     boot_id: str = ""
     closed: str = ""
     address: str = ""
     hosts: list[str] | None = None
+
+    @property
+    def opened(self) -> bool:
+        """Whether hosts of this run may pass."""
+        return bool(self.signature) and not self.closed
 
 
 class HostPhase(str, Enum):
@@ -172,7 +213,7 @@ class HostPhase(str, Enum):
     ENDED = "ended"  # the command ended by itself; its output is being uploaded
     EXITED = "exited"  # the command ended by itself; its output is uploaded
     STOPPED = "stopped"  # ended by a stop order, before or after the command began; its output is uploaded
-    REFUSED = "refused"  # the gate was closed or belongs to another token: the command never ran here
+    REFUSED = "refused"  # the gate was closed, or its claim is not by this run's hosts: the command never ran here
     FAILED = "failed"  # `error` says what: HostRestarted, SetupFailed, ...
 
     @property
@@ -180,7 +221,7 @@ class HostPhase(str, Enum):
         return self in (HostPhase.EXITED, HostPhase.STOPPED, HostPhase.REFUSED, HostPhase.FAILED)
 
 
-class Report(_Document):
+class Report(_Signed):
     """`runs/<run>/reports/<i>`: the state of host i, written on every change.
 
     A new checkpoint alone is reported less often (`limits.CHECKPOINT_REPORT_SECONDS`).
@@ -190,7 +231,7 @@ class Report(_Document):
 
     run: str
     host: int = Field(ge=0)
-    token: str  # the run token of the host; the daemon ignores a report with another one
+    sequence: int = Field(default=0, ge=0)  # rises with each write; the daemon ignores a lower one than it saw
     boot_id: str = ""
     address: str | None = None  # of a host with GPUs
     phase: HostPhase

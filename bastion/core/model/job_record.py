@@ -175,6 +175,7 @@ class PastAttempt(_Part):
     """
 
     number: int
+    public_key: str | None = None  # proves its hosts' logs and outputs; None if no host came up
     started_at: Instant
     running_since: Instant | None = None
     ended_at: Instant

@@ -47,7 +47,7 @@ class RunView:
     order: Order | None = None
     order_generation: int = 0
     claim: Claim | None = None  # None while the gate is undecided
-    reports: Mapping[int, Report] = field(default_factory=dict)  # by host index; only those with the run's own token
+    reports: Mapping[int, Report] = field(default_factory=dict)  # by host index; only those that its hosts signed
     # When the daemon first saw each report, by host index.
     reported_at: Mapping[int, float] = field(default_factory=dict)
     gang: GangStatus | None = None  # None if no listing or lookup has it
@@ -55,6 +55,8 @@ class RunView:
     failure: GangFailure | None = None  # why its creation failed, or what the platform says of its loss
     # Time since each host's last heartbeat, by host index, on our own clock.
     silent_seconds: Mapping[int, float] = field(default_factory=dict)
+    # Whether this daemon knows the run's key: not of an older version's attempt, nor after the secret was replaced.
+    proven: bool = True
 
 
 NOTHING_SEEN = RunView()
@@ -169,7 +171,7 @@ class Listed:
     """Objects and gangs of this tick by name, with or without a job: the input of the sweep."""
 
     user_requests: Mapping[str, ObjectMeta] = field(default_factory=dict)  # in mode `inbox` by `<job>~<user>`
-    claims: Mapping[str, ObjectMeta] = field(default_factory=dict)  # by run
+    claims: Mapping[str, ObjectMeta] = field(default_factory=dict)  # by `<run>.<tag>`
     # Orders and reports, by `<run>/order` and `<run>/reports/<i>`.
     run_objects: Mapping[str, ObjectMeta] = field(default_factory=dict)
     heartbeat_runs: frozenset[str] = frozenset()  # runs with a heartbeat

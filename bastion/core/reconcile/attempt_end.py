@@ -23,6 +23,11 @@ from bastion.core.reconcile import capacity
 from bastion.core.reconcile.checkpoints import saved_until, steps
 from bastion.core.reconcile.runs import RunPlan
 
+_UNPROVEN = (
+    "its hosts cannot prove what they report: an earlier version of the bastion started them, or the secret of the "
+    "runs was replaced"
+)
+
 
 def _failed_by_itself(report: Report) -> bool:
     if report.phase is HostPhase.FAILED:
@@ -159,7 +164,7 @@ def _why_lost(view: RunView, gang: GangStatus) -> str:
 
 def _lost_gang(plan: RunPlan, view: RunView, now: float) -> Ending | None:
     gang, name, failure = view.gang, plan.ref.name, view.failure
-    claimed = view.claim is not None and view.claim.token == plan.attempt.public_key
+    claimed = view.claim is not None and view.claim.opened
     if failure is not None and (gang is None or gang.state is GangState.FAILED):
         # A gang that ran was created, whatever the API reports.
         cause = Cause.INFRASTRUCTURE if claimed else Cause(failure.cause)
@@ -226,6 +231,8 @@ def _unexplained(plan: RunPlan, view: RunView, now: float) -> bool:
 
 def verdict(plan: RunPlan, view: RunView, now: float) -> Ending | None:
     """Return how the run ended by itself; None while it goes on. Reports take precedence over the state of nodes."""
+    if not view.proven:
+        return _ending(plan, Cause.INFRASTRUCTURE, _UNPROVEN, now)
     reports = _of_this_try(plan, view)
     restart = plan.attempt.restart
     if restart is None and len(reports) == plan.hosts and _all_exited(reports):

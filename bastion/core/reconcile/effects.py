@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
-from bastion.core.bucket.protocol import Order
+from bastion.core.bucket.protocol import Claim, Order
 from bastion.core.model.gangs import GangRef, GangRequest
 from bastion.core.model.job_record import JobRecord, Pin
 
@@ -60,8 +60,8 @@ class PutOrder:
 class CloseGate:
     """Create the run's claim as closed. If a host was first, nothing happens; the next tick sees its claim."""
 
-    run: str
-    reason: str
+    key: str
+    claim: Claim
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from bastion.core.model.gangs import GangState
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.world import JobView, World
-from bastion.core.reconcile.effects import CloseGate, DeleteGang, Effect
+from bastion.core.reconcile.effects import DeleteGang, Effect
+from bastion.core.reconcile.runs import close_gate
 
 
 class JobStep:
@@ -36,6 +37,7 @@ class JobStep:
         if not self.effects:  # once a tick, however often the record changes
             for orphan in self.view.orphan_gangs:
                 if orphan.status.state is not GangState.DELETING:
-                    self.effects.append(CloseGate(run=orphan.status.run, reason="its attempt has ended"))
-                    self.effects.append(DeleteGang(ref=orphan.status.ref, on_bastion=orphan.on_bastion))
+                    status = orphan.status
+                    self.effects.append(close_gate(self.settings, status.run, status.token, "its attempt has ended"))
+                    self.effects.append(DeleteGang(ref=status.ref, on_bastion=orphan.on_bastion))
         return bool(self.view.orphan_gangs)

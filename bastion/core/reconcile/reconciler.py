@@ -389,7 +389,7 @@ class _JobReconciler(Cleaning):
 
     def _goes_on(self, record: JobRecord, attempt: Attempt, plan: RunPlan) -> JobRecord:
         view = self.view.attempt
-        if attempt.running_since is None and view.claim is not None and view.claim.token == attempt.public_key:
+        if attempt.running_since is None and view.claim is not None and view.claim.opened:
             text = f"attempt {attempt.number} is running on {plan.hosts} worker{'s' * (plan.hosts > 1)}"
             up_since = attempt.up_since if attempt.waiting is None else self.now
             changes = {"running_since": self.now, "waiting": None, "up_since": up_since}
@@ -439,6 +439,7 @@ class _JobReconciler(Cleaning):
         stopped_at = attempt_end.stopped_at(attempt, self.view.attempt, ending, record.job.hosts)
         past = PastAttempt(
             number=attempt.number,
+            public_key=(attempt.public_key or None) if self.view.attempt.reports else None,
             started_at=attempt.started_at,
             running_since=attempt.running_since,
             ended_at=self.now,

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from bastion.core import limits
-from bastion.core.bucket import bundles, keys
-from bastion.core.bucket.protocol import AgentArguments, HostPhase, InputOrder, Order, OrderAction, TimeLeft
+from bastion.core.bucket import bundles, keys, protocol
+from bastion.core.bucket.protocol import AgentArguments, Claim, HostPhase, InputOrder, Order, OrderAction, TimeLeft
 from bastion.core.model import kueue
 from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangState, Place
 from bastion.core.model.job_record import Attempt, Cause, Ending, JobRecord
@@ -63,6 +63,11 @@ class RunPlan:
     def key(self) -> RunKey:
         """The secret of this run."""
         return key_of(self.settings, self.run, self.attempt.token)
+
+    @property
+    def claim(self) -> str:
+        """The name of its claim below `jobs/claims/`."""
+        return keys.claim(self.run, self.key.claim_tag).removeprefix(keys.JOBS_CLAIMS)
 
     @property
     def foreign_host(self) -> bool:
@@ -216,6 +221,12 @@ def key_of(settings: Installation, run: str, token: str) -> RunKey:
     return settings.run_keys.of(run, token)
 
 
+def close_gate(settings: Installation, run: str, token: str, reason: str) -> CloseGate:
+    """`token`: in the run's record, or on its gang."""
+    key = key_of(settings, run, token)
+    return CloseGate(key=keys.claim(run, key.claim_tag), claim=protocol.sign(Claim(run=run, closed=reason), key))
+
+
 def with_token(record: JobRecord, attempt: Attempt, world: World) -> Attempt:
     """Return a new attempt with its token, 128 bits of this tick's entropy, and the public key that follows from it."""
     run = str(record.run(attempt))
@@ -268,10 +279,11 @@ def stopped(plan: RunPlan, view: RunView) -> bool:
     The gate is closed, or the hosts have an order to stop, *and after that* the gang is confirmed gone. The order
     matters: a creation thought lost may still happen, and its hosts must then find the older order to stop.
     """
-    if view.claim is None or not (view.claim.closed or _told_to_stop(view)):
+    closed = view.claim is not None and bool(view.claim.closed)
+    if (view.claim is None and view.proven) or not (closed or _told_to_stop(view)):
         return False
     if plan.foreign_host:
-        if view.claim.closed:
+        if closed:
             return True
         if any(r.phase.final for r in view.reports.values()):
             return True
@@ -285,10 +297,10 @@ def stop(plan: RunPlan, view: RunView, ending: Ending, now: float) -> list[Effec
 
     Nothing is deleted until the class of a failure is settled.
     """
-    if view.claim is None:
-        return [CloseGate(run=plan.run, reason=f"{ending.cause.value}: {ending.message}")]
+    if view.claim is None and view.proven:
+        return [close_gate(plan.settings, plan.run, plan.attempt.token, f"{ending.cause.value}: {ending.message}")]
     effects: list[Effect] = []
-    if not view.claim.closed:
+    if view.claim is None or not view.claim.closed:
         if not _told_to_stop(view):
             effects.append(PutOrder(order=plan.order(stop=ending), generation=view.order_generation))
         if ending.provisional or (not _hosts_done(plan, view) and now < ending.at + _patience(view, ending)):

@@ -15,7 +15,8 @@ from bastion.core.bucket.keys import Run
 from bastion.core.model.gangs import GangState, GangStatus
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.world import World
-from bastion.core.reconcile.effects import CloseGate, DeleteGang, DropRun, DropRuns, DropUserRequest, Effect
+from bastion.core.reconcile.effects import DeleteGang, DropRun, DropRuns, DropUserRequest, Effect
+from bastion.core.reconcile.runs import close_gate
 
 _OWNERLESS_TICKS = 5
 # Longer than any request is under way: until then a late host of the run may still look for its claim.
@@ -85,7 +86,7 @@ class _Sweeping:
             what = f"gang {status.ref.name}"
             if self._old_enough(what, _OWNERLESS_TICKS) and status.state is not GangState.DELETING:
                 effects[what] = [
-                    CloseGate(run=status.run, reason="no job owns this gang"),
+                    close_gate(self._world.settings, status.run, status.token, "no job owns this gang"),
                     DeleteGang(ref=status.ref, on_bastion=orphan.on_bastion),
                 ]
         return effects
@@ -115,7 +116,8 @@ class _Sweeping:
         owned = {view.record.uid for view in world.jobs.values() if view.record}
         owned |= {run.uid for orphan in listed.orphan_gangs if (run := Run.parse(orphan.status.run))}
         moved_at: dict[str, float] = {}
-        for name, meta in (*listed.run_objects.items(), *listed.claims.items()):
+        claims = ((keys.run_of_claim(name), meta) for name, meta in listed.claims.items())
+        for name, meta in (*listed.run_objects.items(), *claims):
             if name.partition("-")[0] not in owned:
                 text = name.partition("/")[0]
                 moved_at[text] = max(meta.updated, moved_at.get(text, 0.0))
@@ -134,7 +136,11 @@ class _Sweeping:
         }
         kept: dict[str, set[int]] = {}
         past: list[Run] = []
-        for text in {*listed.claims, *(name.partition("/")[0] for name in listed.run_objects)}:
+        claimed: dict[str, float] = {}
+        for name, meta in listed.claims.items():
+            text = keys.run_of_claim(name)
+            claimed[text] = max(meta.updated, claimed.get(text, 0.0))
+        for text in {*claimed, *(name.partition("/")[0] for name in listed.run_objects)}:
             run = Run.parse(text)
             record = records.get(run.uid) if run is not None else None
             if run is None or record is None or not 0 < run.attempt < record.next_attempt:
@@ -142,7 +148,10 @@ class _Sweeping:
             if run.uid not in kept:
                 kept[run.uid] = set(self._kept_attempts(record))
             # The wall clock may step; the bucket's own instants do not.
-            if run.attempt not in kept[run.uid] and self._server_time - self._moved_at(text) >= PAST_RUNS_KEPT_SECONDS:
+            if (
+                run.attempt not in kept[run.uid]
+                and self._server_time - self._moved_at(text, claimed) >= PAST_RUNS_KEPT_SECONDS
+            ):
                 past.append(run)
         return {f"run {run}": [DropRun(run=str(run))] for run in sorted(past, key=str)}
 
@@ -151,8 +160,7 @@ class _Sweeping:
         if record.attempt is not None:
             yield record.attempt.number
 
-    def _moved_at(self, run: str) -> float:
-        """The server time of the run's claim or order, the newer of the two."""
-        listed = self._world.listed
-        found = (listed.claims.get(run), listed.run_objects.get(f"{run}/order"))
-        return max((meta.updated for meta in found if meta is not None), default=0.0)
+    def _moved_at(self, run: str, claimed: Mapping[str, float]) -> float:
+        """The server time of the run's claims or order, the newest of them."""
+        order = self._world.listed.run_objects.get(f"{run}/order")
+        return max(claimed.get(run, 0.0), order.updated if order is not None else 0.0)

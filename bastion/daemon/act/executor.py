@@ -238,8 +238,8 @@ class Executor:
             case PutOrder(order=order, generation=generation):
                 meta = self._store.put(keys.order(order.run), order.to_bytes(), generation=generation)
                 self._folders.run_objects.remember(f"{order.run}/order", meta, order)
-            case CloseGate(run=run, reason=reason):
-                self._close_gate(run, reason)
+            case CloseGate(key=key, claim=claim):
+                self._close_gate(key, claim)
             case CreateGang():
                 self._create(effect)
             case DeleteGang(ref=ref, on_bastion=on_bastion):
@@ -266,10 +266,11 @@ class Executor:
                 # The claim last: a late host must not find an order without a claim.
                 self._drop_all(keys.RUNS, f"{run}/", self._folders.run_objects.drop)
                 self._drop_all(keys.BEATS, f"{run}.", lambda _: None)
-                claim = self._store.head(keys.claim(run))
-                if claim is not None:
-                    self._drop(claim.key, claim.generation)
-                self._folders.claims.drop(run)
+                for meta in list(self._store.list(keys.JOBS_CLAIMS + run)):
+                    name = meta.key.removeprefix(keys.JOBS_CLAIMS)
+                    if keys.run_of_claim(name) == run:
+                        self._drop(meta.key, meta.generation)
+                        self._folders.claims.drop(name)
             case PutInvalid():
                 self._put_invalid(effect)
             case DropInvalid(name=name, generation=generation, owner=owner):
@@ -343,13 +344,12 @@ class Executor:
         if isinstance(record, JobRecord):
             self._views.forget_history(record.uid)
 
-    def _close_gate(self, run: str, reason: str) -> None:
-        claim = Claim(run=run, closed=reason)
+    def _close_gate(self, key: str, claim: Claim) -> None:
         try:
-            meta = self._store.put(keys.claim(run), claim.to_bytes(), generation=0)
+            meta = self._store.put(key, claim.to_bytes(), generation=0)
         except PreconditionFailed:
             return  # a host was first: the next tick reads its claim
-        self._folders.claims.remember(run, meta, claim)
+        self._folders.claims.remember(key.removeprefix(keys.JOBS_CLAIMS), meta, claim)
 
     def _create(self, effect: CreateGang) -> None:
         provisioner = self._provisioners.of(on_bastion=effect.on_bastion)

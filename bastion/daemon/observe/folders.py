@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bastion.core import limits
-from bastion.core.bucket import keys, protocol
+from bastion.core.bucket import keys
 from bastion.core.bucket.protocol import Claim, Order, Report
 from bastion.core.errors import InvalidDocument, InvalidSpec, UnknownInstanceType
 from bastion.core.model import cancel_request, job_spec, refusal
@@ -18,6 +18,7 @@ from bastion.daemon.observe.heartbeats import Heartbeats
 from bastion.daemon.observe.inbox import Inbox
 from bastion.daemon.observe.listings import ListedFolders, LoneObject
 from bastion.daemon.observe.object_cache import ObjectCache
+from bastion.daemon.observe.proofs import Proofs
 from bastion.ports import Clock, InboxProof, ObjectMeta, ObjectStore
 
 
@@ -29,19 +30,16 @@ def _read_refusal(key_name: str, data: bytes) -> Refusal:
     return found.model_copy(update={"problem": shown})  # not needed in mode `open`, and others can make it long
 
 
-def _read_run_object(name: str, data: bytes) -> Order | Report:
-    return protocol.read(Order, data) if name.endswith("/order") else protocol.read(Report, data)
-
-
 class Folders:
     """One cache for each folder; `quota` is None under another ROOT.
 
-    `run_objects` are by `<run>/order` and `<run>/reports/<i>`.
+    `run_objects` are by `<run>/order` and `<run>/reports/<i>`, claims by `<run>.<tag>`.
     """
 
     def __init__(self, store: ObjectStore, clock: Clock, *, bastion: str, quota_here: bool, proof: InboxProof) -> None:
         self.inbox = Inbox(proof)
         self.copies = Copies(store)
+        self.proofs = Proofs()
 
         def note_read(meta: ObjectMeta, name: str, data: bytes) -> None:
             if self.inbox.on:
@@ -66,14 +64,14 @@ class Folders:
         self.claims: ObjectCache[Claim] = ObjectCache(
             store,
             keys.JOBS_CLAIMS,
-            lambda _, data: protocol.read(Claim, data),
+            self.proofs.read_claim,
             confirm_absence=True,
             max_bytes=lambda _: limits.CLAIM_MAX_BYTES,
         )
         self.run_objects: ObjectCache[Order | Report] = ObjectCache(
             store,
             keys.RUNS,
-            _read_run_object,
+            self.proofs.read_run_object,
             confirm_absence=True,
             max_bytes=lambda name: limits.ORDER_MAX_BYTES if name.endswith("/order") else limits.REPORT_MAX_BYTES,
         )

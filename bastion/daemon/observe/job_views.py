@@ -26,6 +26,9 @@ from bastion.daemon.observe.gangs import Gangs, Listing, Provisioners, look_up
 from bastion.daemon.thread_pool import ThreadPool
 from bastion.ports import Clock, ObjectStore
 
+# Stands for the signature of a claim that was there when the run began.
+_SEEN_BEFORE = "seen"
+
 
 @dataclass(frozen=True, slots=True)
 class _Reusable:
@@ -65,7 +68,7 @@ class JobViews:
         self._folders = folders
         self._provisioners = provisioners
         self._clock = clock
-        self._settings = settings
+        self.settings = settings
         self.creation_failures: dict[str, GangFailure] = {}
         self.history_done: dict[str, int] = {}
         self.doubts: dict[str, tuple[int, JobRecord]] = {}
@@ -75,7 +78,7 @@ class JobViews:
         self.host_jobs = AS_DAEMON
         self._bad: dict[str, tuple[int, float]] = {}
         self._bad_before: dict[str, tuple[int, float]] = {}
-        # By report: its generation, and when that was first seen.
+        # By report: its sequence, and when that was first seen.
         self._reports: dict[str, tuple[int, float]] = {}
         self._reports_before: dict[str, tuple[int, float]] = {}
         self._reusable: dict[str, _Reusable] = {}
@@ -151,7 +154,7 @@ class JobViews:
     def refused_unread(self, name: str, meta: ObjectMeta) -> str:
         """Return why a spec of that name is not downloaded; empty if it is."""
         try:
-            keys.check_job_name(name, bastion=self._settings.bastion)
+            keys.check_job_name(name, bastion=self.settings.bastion)
         except InvalidSpec as error:
             return str(error)
         if meta.size > limits.SPEC_MAX_BYTES:
@@ -302,7 +305,7 @@ class JobViews:
                 present = self._store.head(keys.active(name, owner)) if owner or not inbox.on else None
                 view = replace(view, spec_gone=present is None, spec_meta=present)
             if record is None and meta is not None:
-                uid = keys.job_uid(self._settings.root, name, meta.generation, owner=owner)
+                uid = keys.job_uid(self.settings.root, name, meta.generation, owner=owner)
                 orphans = gangs.by_uid.get(uid, ())
                 view = replace(view, orphan_gangs=orphans, attempts_seen=self._attempts_seen(uid, orphans))
             if record is not None and self._is_ghost(view, record):
@@ -342,7 +345,7 @@ class JobViews:
         if record.attempt is None:
             listing = gangs.bastion_host
         else:
-            listing = gangs.of(plan_attempt(record, record.attempt, self._settings).ref, on_bastion=on_bastion)
+            listing = gangs.of(plan_attempt(record, record.attempt, self.settings).ref, on_bastion=on_bastion)
             if listing.problem:
                 return replace(view, frozen=listing.problem)
         return replace(
@@ -361,7 +364,10 @@ class JobViews:
     def _attempts_seen(self, uid: str, gangs: tuple[OrphanGang, ...]) -> int:
         """The highest attempt number among the objects and gangs of a job without a state; 0 if none."""
         if self._runs_of is None:
-            texts = {*self._folders.claims.listed, *(n.partition("/")[0] for n in self._folders.run_objects.listed)}
+            texts = {
+                *map(keys.run_of_claim, self._folders.claims.listed),
+                *(n.partition("/")[0] for n in self._folders.run_objects.listed),
+            }
             self._runs_of = {}
             for run in filter(None, map(Run.parse, texts)):
                 if run.attempt <= limits.ATTEMPT_NUMBER_BELIEVED_MAX:  # others may write such names
@@ -377,7 +383,7 @@ class JobViews:
         if not gangs:
             return ()
         own = {
-            plan_attempt(record, attempt, self._settings).ref.name
+            plan_attempt(record, attempt, self.settings).ref.name
             for attempt in (record.attempt, record.cleanup)
             if attempt is not None
         }
@@ -401,7 +407,7 @@ class JobViews:
             record = self._folders.states.values.get(name)
             if not isinstance(record, JobRecord) or record.attempt is None or record.job.runner is None:
                 continue
-            plan = plan_attempt(record, record.attempt, self._settings)
+            plan = plan_attempt(record, record.attempt, self.settings)
             listing = gangs.of(plan.ref, on_bastion=False)
             if not listing.problem and plan.ref.name not in listing.gangs:
                 yield plan.ref
@@ -411,29 +417,35 @@ class JobViews:
     def _run_view(self, record: JobRecord, attempt: Attempt | None, listing: Listing) -> RunView:
         if attempt is None:
             return NOTHING_SEEN
-        plan = plan_attempt(record, attempt, self._settings)
+        plan = plan_attempt(record, attempt, self.settings)
         self._require_all_read(plan)
         order = self._folders.run_objects.values.get(f"{plan.run}/order")
         reports, reported_at = {}, {}
+        forged = ""
         for host in range(plan.hosts):
             name = f"{plan.run}/reports/{host}"
-            report = self._folders.run_objects.values.get(name)
-            if isinstance(report, Report) and report.token == attempt.public_key and report.host == host:
+            report = self._folders.proofs.report(name)
+            if report is not None:
                 reports[host] = report
-                reported_at[host] = self._first_seen(name)
+                reported_at[host] = self._first_seen(name, report.sequence)
+            if not forged and attempt.public_key and name in self._folders.run_objects.problems:
+                forged = f"{keys.RUNS}{name} of {record.name} is ignored: {self._folders.run_objects.problems[name]}"
+        if forged:
+            self.problems.append(forged)  # one for each run
         gang = listing.gangs.get(plan.ref.name)
         if gang is None and not plan.foreign_host:
             gang = self._found(plan)
         return RunView(
             order=order if isinstance(order, Order) else None,
             order_generation=self._folders.run_objects.generation(f"{plan.run}/order"),
-            claim=self._claim(plan.run),
+            claim=self._claim(plan),
             reports=reports,
             reported_at=reported_at,
             gang=gang,
             gang_gone=gang is None and not plan.foreign_host,
             failure=self._failure(plan, gang),
             silent_seconds=self._silent_seconds(plan, reports),
+            proven=_is_proven(plan),
         )
 
     def _found(self, plan: RunPlan) -> GangStatus | None:
@@ -444,11 +456,10 @@ class JobViews:
             raise found
         return found
 
-    def _first_seen(self, name: str) -> float:
+    def _first_seen(self, name: str, sequence: int) -> float:
         """The time, on our own clock, at which this version of a report was first seen."""
-        generation = self._folders.run_objects.generation(name)
         before = self._reports_before.get(name)
-        seen = before if before is not None and before[0] == generation else (generation, self._clock.now())
+        seen = before if before is not None and before[0] == sequence else (sequence, self._clock.now())
         self._reports[name] = seen
         return seen[1]
 
@@ -471,17 +482,27 @@ class JobViews:
         if not (claims or run_objects):
             return
         known = (run_objects[name] for name in plan.objects() if name in run_objects)
-        problem = claims.get(plan.run) or next(known, "")
+        problem = claims.get(plan.claim) or next(known, "")
         if problem:
             raise StoreUnavailable(f"objects of its hosts could not be read: {problem}")
 
-    def _claim(self, run: str) -> Claim | None:
-        """The run's claim. An unreadable one counts as foreign: no host passes, and it cannot be closed."""
-        claims = self._folders.claims
-        return claims.values.get(run) or (Claim(run=run) if run in claims.problems else None)
+    def _claim(self, plan: RunPlan) -> Claim | None:
+        """The run's claim. One that is not valid counts as foreign: no host passes, and it cannot be closed."""
+        claims, name = self._folders.claims, plan.claim
+        if name in claims.values:
+            return claims.values[name]
+        if plan.attempt.running_since is not None and _is_proven(plan):
+            return Claim(run=plan.run, signature=_SEEN_BEFORE)  # whoever replaced or deleted it: hosts have passed
+        return Claim(run=plan.run) if name in claims.problems else None
 
     def _silent_seconds(self, plan: RunPlan, reports: Mapping[int, Report]) -> dict[int, float]:
         """Silence by host. A host without a heartbeat is silent since we first saw it."""
-        up = {0, *reports} if self._claim(plan.run) else set(reports)
+        up = {0, *reports} if self._claim(plan) else set(reports)
         heartbeats = self._folders.heartbeats
-        return {**heartbeats.silent_seconds(plan.run), **heartbeats.never_heard(plan.run, up)}
+        heard = heartbeats.silent_seconds(plan.run)
+        # Only of hosts that came up: anybody can write a heartbeat of another, and fall silent.
+        return {**{host: heard[host] for host in up if host in heard}, **heartbeats.never_heard(plan.run, up)}
+
+
+def _is_proven(plan: RunPlan) -> bool:
+    return plan.key.public == plan.attempt.public_key

@@ -66,6 +66,11 @@ class Observer:
         self._ended = EndedJobs(store, root=settings.root, inbox=folders.inbox)
         self.problems: list[str] = []
 
+    def use_keys(self, run_keys: RunKeys) -> None:
+        """Set the keys of the runs, before the first `observe`."""
+        self._settings = replace(self._settings, run_keys=run_keys)
+        self.views.settings = self._settings
+
     def start_anew(self) -> None:
         """Forget what another daemon may have changed: a new epoch begins."""
         self.views.start_anew()
@@ -83,7 +88,6 @@ class Observer:
         agent: str | None = "",
         fence: Fence | None = None,
         host_jobs: BastionHostJobs = AS_DAEMON,
-        run_keys: RunKeys | None = None,
     ) -> World:
         """Read everything that changed and build the world.
 
@@ -93,7 +97,6 @@ class Observer:
             provisioning: The operator's settings in force; their zones are listed.
             fence: Which attempts count; None: all.
             host_jobs: Whether commands may start on the bastion's host.
-            run_keys: The keys of the runs; None: nothing may start or be deleted.
 
         Raises:
             StoreError: Too little was read to decide anything in this tick.
@@ -139,7 +142,7 @@ class Observer:
         awaiting = self._awaiting(views)
         uids = {view.record.uid for view in views.values() if view.record}
         uids |= {run.uid for view in views.values() for s in view.orphan_gangs if (run := Run.parse(s.status.run))}
-        settings = replace(self._settings, host_jobs=host_jobs, run_keys=run_keys)
+        settings = replace(self._settings, host_jobs=host_jobs)
         if provisioning is not None:
             settings = replace(settings, budgets=provisioning.budgets, host_job_user=provisioning.host_job_user)
         return World(
@@ -255,7 +258,8 @@ class Observer:
             for a in (record.attempt, record.cleanup)
             if a
         ]
-        claims.fetch([plan.run for plan in plans if plan.run in claims.listed], self._threads)
+        self.folders.proofs.use({plan.run: plan.attempt.public_key for plan in plans})
+        claims.fetch([name for plan in plans if (name := plan.claim) in claims.listed], self._threads)
         # By name: other objects, such as reports of hosts that a run does not have, are ignored.
         run_objects.fetch([n for plan in plans for n in plan.objects() if n in run_objects.listed], self._threads)
 

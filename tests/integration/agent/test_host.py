@@ -28,7 +28,7 @@ def test_a_command_runs_once_behind_its_claim_and_its_end_is_reported_after_its_
     # The report is the last write, so the log is whole without waiting.
     assert sorted(stage.log()) == ["stderr F err", "stdout F out"]
     assert sorted(stage.memory.get("logs/job").data.split()) == [b"err", b"out"]
-    assert protocol.read(Claim, stage.memory.get(keys.claim(RUN)).data).token == KEY.public
+    assert protocol.read_signed(Claim, stage.memory.get(keys.claim(RUN, KEY.claim_tag)).data, KEY.public).opened
 
 
 @pytest.mark.parametrize("step", [3600.0, -3600.0])
@@ -56,7 +56,7 @@ def test_without_an_order_nothing_is_claimed(stage: Stage):
     stage.start(stage.host())
     until(lambda: stage.phase() is HostPhase.WAITING)
     time.sleep(0.1)
-    assert stage.memory.head(keys.claim(RUN)) is None
+    assert stage.memory.head(keys.claim(RUN, KEY.claim_tag)) is None
 
 
 def test_a_stop_order_before_the_claim_ends_the_host_without_running(stage: Stage, tmp_path: Path):
@@ -64,12 +64,14 @@ def test_a_stop_order_before_the_claim_ends_the_host_without_running(stage: Stag
     report = stage.final()
     assert (report.phase, report.exit_code) == (HostPhase.STOPPED, None)
     assert "cancelled" in report.message
-    assert stage.memory.head(keys.claim(RUN)) is None
+    assert stage.memory.head(keys.claim(RUN, KEY.claim_tag)) is None
     assert not (tmp_path / "ran").exists()
 
 
 def test_a_closed_gate_keeps_the_command_from_running(stage: Stage, tmp_path: Path):
-    stage.memory.put(keys.claim(RUN), Claim(run=RUN, closed="given up").to_bytes(), generation=0)
+    stage.memory.put(
+        keys.claim(RUN, KEY.claim_tag), protocol.sign(Claim(run=RUN, closed="given up"), KEY).to_bytes(), generation=0
+    )
     stage.run(f"touch {tmp_path}/ran")
     assert stage.final().phase is HostPhase.REFUSED
     assert not (tmp_path / "ran").exists()
@@ -210,7 +212,7 @@ def test_an_agent_that_died_between_the_end_and_the_report_reports_the_end(stage
     first = HostState(stage.state_dir, run=RUN, host=0)
     assert first.open()
     first.mark_started("boot-1", 1)
-    ended = Report(run=RUN, host=0, token=KEY.public, phase=HostPhase.EXITED, exit_code=5)
+    ended = protocol.sign(Report(run=RUN, host=0, phase=HostPhase.EXITED, exit_code=5), KEY)
     first.keep_outcome(ended)
     first.close()
     stage.start(stage.host())
@@ -222,7 +224,7 @@ def test_what_a_shut_down_host_could_not_store_of_its_log_follows_when_it_boots_
     first = HostState(stage.state_dir, run=RUN, host=0)
     assert first.open()
     first.mark_started("boot-1", 1)
-    ended = Report(run=RUN, host=0, token=KEY.public, phase=HostPhase.STOPPED, exit_code=143)
+    ended = protocol.sign(Report(run=RUN, host=0, phase=HostPhase.STOPPED, exit_code=143), KEY)
     first.keep_outcome(ended)
     first.close()
     leave_in_spool(first, "last words")
@@ -245,8 +247,10 @@ def test_a_final_report_is_never_taken_back(stage: Stage, tmp_path: Path):
 
 
 def test_a_host_that_was_made_anew_while_its_slice_ran_does_not_run(stage: Stage, tmp_path: Path):
-    stage.memory.put(keys.claim(RUN), Claim(run=RUN, token=KEY.public, boot_id="boot-of-0").to_bytes(), generation=0)
-    running = Report(run=RUN, host=1, token=KEY.public, boot_id="boot-1", phase=HostPhase.RUNNING)
+    stage.memory.put(
+        keys.claim(RUN, KEY.claim_tag), protocol.sign(Claim(run=RUN, boot_id="boot-of-0"), KEY).to_bytes(), generation=0
+    )
+    running = protocol.sign(Report(run=RUN, host=1, boot_id="boot-1", phase=HostPhase.RUNNING), KEY)
     stage.memory.put(keys.report(RUN, 1), running.to_bytes(), generation=0)
     stage.run(f"touch {tmp_path}/ran", host=stage.host(worker=1, hosts=2, on_vm=True, boot="boot-2"))
     report = stage.final(1)

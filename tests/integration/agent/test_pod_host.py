@@ -12,7 +12,7 @@ from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.protocol import Claim, HostPhase
 from bastion.testing.faulty_store import FaultyStore
 from tests.support.waiting import until
-from tests.support.worker_stage import RUN, Stage
+from tests.support.worker_stage import KEY, RUN, Stage
 
 
 def pod(stage: Stage, worker: int = 0, hosts: int = 1, **more: Any) -> Host:
@@ -29,14 +29,14 @@ def test_no_host_runs_before_every_host_has_reported(stage: Stage, tmp_path: Pat
     until(lambda: listed in stage.counting.listed and stage.phase() is HostPhase.WAITING)
     stage.counting.reset()
     until(lambda: stage.counting.listed.count(listed) >= 2)
-    assert stage.memory.head(keys.claim(RUN)) is None
+    assert stage.memory.head(keys.claim(RUN, KEY.claim_tag)) is None
     assert not (tmp_path / "ran").exists()
     second = stage.start(pod(stage, 1, hosts=2))
     for thread in (first, second):
         thread.join(20.0)
         assert not thread.is_alive()
     assert (stage.final(0).phase, stage.final(1).phase) == (HostPhase.EXITED, HostPhase.EXITED)
-    assert protocol.read(Claim, stage.memory.get(keys.claim(RUN)).data).boot_id == "pod-0"
+    assert protocol.read(Claim, stage.memory.get(keys.claim(RUN, KEY.claim_tag)).data).boot_id == "pod-0"
 
 
 def test_it_stays_while_a_try_may_follow_and_leaves_after_the_last(stage: Stage):

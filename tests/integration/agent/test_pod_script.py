@@ -20,6 +20,7 @@ from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.agent_archive import PackedAgent
 from bastion.core.bucket.protocol import AgentArguments, Claim, HostPhase, Order, OrderAction, Report
 from bastion.core.errors import NotFound
+from bastion.core.run_keys import RunKey
 from bastion.wiring.roots import open_root
 from tests.support.agent_stand_in import stand_in
 from tests.support.pod_processes import SCRIPT, Pod, expand
@@ -51,12 +52,12 @@ class Cluster:
         self.folder = folder
         self.root = f"{folder}/bucket/team-bastion"
         self.store = open_root(self.root)
-        self.run_key = secrets.token_hex(32)
+        self.key = RunKey(secrets.token_bytes(32))
         self.pods: list[Pod] = []
 
     def arguments(self, agent: str, **changes: Any) -> AgentArguments:
         arguments = AgentArguments(
-            root=self.root, bastion="team-bastion", job="job", run=RUN, run_key=self.run_key, poll_seconds=0.1,
+            root=self.root, bastion="team-bastion", job="job", run=RUN, run_key=self.key.text, poll_seconds=0.1,
             accelerator_type="v4-8", devices_per_host=4, agent=agent, interpreter=sys.executable,
             gather_hosts=True, leave_when_done=True, shutdown_seconds=20.0,
         )  # fmt: skip
@@ -124,7 +125,7 @@ def test_a_pod_runs_its_command_stores_everything_and_ends(
         HostPhase.EXITED, 3, pod.environment["BASTION_POD_UID"]
     )  # fmt: skip
     assert pod.message == "worker 0: command exited with 3"
-    claim = protocol.read(Claim, cluster.store.get(keys.claim(RUN)).data)
+    claim = protocol.read(Claim, cluster.store.get(keys.claim(RUN, cluster.key.claim_tag)).data)
     assert claim.address.startswith("127.0.0.1:")
     lines = [line.removeprefix("stdout F ") for line in cluster.log()]
     variables = dict(line.split("=", 1) for line in lines if "=" in line)
@@ -134,7 +135,7 @@ def test_a_pod_runs_its_command_stores_everything_and_ends(
     assert str(Path(sys.executable).parent / "python3") in lines
     own = {name for name in pod.environment if name.startswith("BASTION_")} - {"BASTION_EMULATED_TPU", "BASTION_VM"}
     assert own & set(variables) == set()
-    assert cluster.run_key not in "\n".join(lines)
+    assert cluster.key.text not in "\n".join(lines)
 
 
 def test_two_pods_begin_together_with_the_file_of_an_init_container(
@@ -151,7 +152,7 @@ def test_two_pods_begin_together_with_the_file_of_an_init_container(
     pods[1].environment |= {"TPU_WORKER_HOSTNAMES": "127.0.0.1,127.0.0.2", "TPU_WORKER_ID": "1"}
     first = pods[0].start()
     until(lambda: cluster.report() is not None and pods[0].said("waiting for the report of host 1"))
-    assert cluster.store.head(keys.claim(RUN)) is None
+    assert cluster.store.head(keys.claim(RUN, cluster.key.claim_tag)) is None
     second = pods[1].start()
     assert (first.wait(120), second.wait(120)) == (0, 0)
     assert cluster.log(0) == ["stdout F 0 of b-x-slice-0-0.b-x,b-x-slice-0-1.b-x"]

@@ -452,7 +452,7 @@ AGES = [
     (keys.active("job"), None),
     (keys.user_state("job"), None),
     (keys.state("job"), None),
-    (keys.claim(RUN), None),
+    (keys.claim(RUN, "tag"), None),
     (keys.invalid("job"), None),
     (keys.order(RUN), None),
     (keys.report(RUN, 0), None),

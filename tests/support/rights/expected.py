@@ -30,7 +30,7 @@ IN_ROOT: dict[str, tuple[set[str], set[str]]] = {
     keys.state("job"): (READS, set()),
     keys.complete("job"): (READS, set()),
     keys.invalid("job"): (READS, set()),
-    keys.claim(RUN): (READS, ADDS),
+    keys.claim(RUN, "tag"): (READS, ADDS),
     keys.order(RUN): (READS, READS),
     keys.report(RUN, 0): (READS, WRITES),
     keys.beat(RUN, 0): (READS, WRITES),
@@ -57,7 +57,8 @@ IN_INBOXES = [
     for name in ("alice", "bob", "alice2", "al")
     for key in (keys.active("job", name), keys.user_state("job", name))
 ]
-IN_PRIVATE = (keys.PROJECT_QUOTAS, "releases/bastion-0.1.0-py3-none-any.whl")
+# What the daemon may do; administrators may do everything, and nobody else anything.
+IN_PRIVATE = {keys.PROJECT_QUOTAS: READS, "releases/bastion-0.1.0-py3-none-any.whl": READS, keys.RUN_SECRET: ADDS}
 # Beside the bastion's folder: nobody has anything there.
 BESIDE = [
     (BUCKET, "bob-bastion/jobs/active/job"),
@@ -83,8 +84,8 @@ def _expected(caller: str, in_root: Mapping[str, tuple[set[str], set[str]]]) -> 
     for key, (users, workers) in in_root.items():
         by_caller = {"user": users, "other user": users, "worker": workers, "daemon": WRITES, "admin": WRITES}
         found[f"{BUCKET}/{BASTION}/{key}"] = by_caller.get(caller, set())
-    for key in IN_PRIVATE:
-        found[f"{PRIVATE}/{BASTION}/{key}"] = {"daemon": READS, "admin": WRITES}.get(caller, set())
+    for key, daemons in IN_PRIVATE.items():
+        found[f"{PRIVATE}/{BASTION}/{key}"] = {"daemon": daemons, "admin": WRITES}.get(caller, set())
     return found
 
 

@@ -8,12 +8,14 @@ from bastion.agent.bucket_link import BucketLink
 from bastion.agent.identity import HostIdentity
 from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
+from bastion.core.run_keys import RunKey
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import Fault, FaultyStore
 from bastion.testing.manual_clock import ManualClock
 from bastion.testing.memory_store import MemoryStore
 
 RUN = "abcdefghij-1"
+KEY = RunKey(b"r" * 32)
 
 
 class Bench:
@@ -33,7 +35,7 @@ class Bench:
             bastion="t-bastion",
             job="j",
             run=RUN,
-            run_key="ab" * 32,
+            run_key=KEY.text,
             poll_seconds=5.0,
             beat_seconds=30.0,
         )
@@ -54,11 +56,11 @@ class Bench:
             self.clock.advance(min(max(self.link.step(), 0.001), end - self.clock.monotonic()))
 
     def report(self) -> Report:
-        return protocol.read(Report, self.memory.get(keys.report(RUN, 0)).data)
+        return protocol.read_signed(Report, self.memory.get(keys.report(RUN, 0)).data, KEY.public)
 
 
 def report(phase: HostPhase) -> Report:
-    return Report(run=RUN, host=0, token="t", phase=phase)
+    return Report(run=RUN, host=0, phase=phase)
 
 
 def test_the_first_turn_beats_reports_and_reads_the_order():
@@ -148,7 +150,9 @@ def test_a_later_agent_writes_over_its_predecessors_report_and_beat():
     bench.link.publish(report(HostPhase.RUNNING))
     bench.link.step()
     bench.link = bench.make_link()
-    assert bench.link.load_report() == report(HostPhase.RUNNING)
+    earlier = bench.link.load_report()
+    assert earlier is not None
+    assert earlier.phase is HostPhase.RUNNING
     bench.link.publish(report(HostPhase.FAILED))
     bench.link.step()
     assert bench.report().phase is HostPhase.FAILED
@@ -220,3 +224,69 @@ def test_a_bucket_whose_clock_jumps_moves_an_order_by_at_most_one_look(step: flo
     written = bench.clock.monotonic()
     bench.live(7.0)
     assert abs(bench.link.order_written_at - written) <= 6.0
+
+
+def forge(bench: Bench, data: bytes) -> None:
+    """What a host of another run may do to a report; an empty text deletes it."""
+    key = keys.report(RUN, 0)
+    present = bench.memory.head(key)
+    if not data:
+        bench.memory.delete(key, generation=present.generation)
+    else:
+        bench.memory.put(key, data, generation=present.generation if present else 0)
+
+
+FORGED = Report(run=RUN, host=0, phase=HostPhase.EXITED, exit_code=0, sequence=2**50)
+
+
+@pytest.mark.parametrize("data", [b"", b"{", FORGED.to_bytes(), protocol.sign(FORGED, RunKey(b"x" * 32)).to_bytes()])
+@pytest.mark.parametrize("phase", [HostPhase.RUNNING, HostPhase.EXITED])
+def test_a_report_that_another_host_replaced_or_deleted_is_written_again(phase: HostPhase, data: bytes):
+    bench = Bench()
+    bench.link.publish(report(phase))
+    bench.live(40)
+    before = bench.report()
+    forge(bench, data)
+    bench.live(40)
+    assert bench.report().phase is phase
+    assert bench.report().sequence > before.sequence
+    bench.live(40)
+    assert bench.memory.head(keys.report(RUN, 0)).generation == bench.link._report_generation
+
+
+@pytest.mark.parametrize("data", [b"", b"{", FORGED.to_bytes()])
+def test_the_sequence_rises_over_agents_whose_report_is_gone_or_forged(data: bytes):
+    bench = Bench()
+    for _ in range(3):
+        bench.link.publish(report(HostPhase.WAITING))
+        bench.link.step()
+    before = bench.report()
+    forge(bench, data)
+    bench.clock.advance(5)
+    bench.link = bench.make_link()
+    assert bench.link.load_report() is None
+    bench.link.publish(report(HostPhase.RUNNING))
+    bench.link.step()
+    assert bench.report().sequence > before.sequence
+
+
+def test_a_later_agent_guards_the_final_report_of_its_predecessor():
+    bench = Bench()
+    bench.link.publish(report(HostPhase.EXITED))
+    bench.link.step()
+    bench.link = bench.make_link()
+    bench.link.load_report()
+    assert bench.link.settled
+    forge(bench, FORGED.to_bytes())
+    bench.live(40)
+    assert bench.report().phase is HostPhase.EXITED
+
+
+def test_looking_at_the_report_costs_one_request_a_heartbeat():
+    bench = Bench()
+    bench.link.publish(report(HostPhase.RUNNING))
+    bench.link.stop_polling()
+    bench.live(31)
+    bench.counting.reset()
+    bench.live(3000)
+    assert bench.counting.calls["head"] == bench.counting.calls["put"] > 80

@@ -272,12 +272,12 @@ def test_a_host_writes_its_logs_with_what_is_granted() -> None:
 
 def test_a_host_that_finds_its_gate_closed_stays_out() -> None:
     bucket = MemoryStore()
-    bucket.put(keys.claim("abcdefghij-1"), b"{}", generation=0)
+    bucket.put(keys.claim("abcdefghij-1", "tag"), b"{}", generation=0)
     host = GuardedStore(bucket, grants(WORKERS, TEAM))
     with pytest.raises((PreconditionFailed, AccessDenied)):
-        host.put(keys.claim("abcdefghij-1"), b"mine", generation=0)
+        host.put(keys.claim("abcdefghij-1", "tag"), b"mine", generation=0)
     with pytest.raises(AccessDenied):
-        host.delete(keys.claim("abcdefghij-1"), generation=1)
+        host.delete(keys.claim("abcdefghij-1", "tag"), generation=1)
 
 
 RUN = str(Run("abcdefghij", 1))
@@ -288,7 +288,7 @@ KINDS = [
     (keys.user_state("job"), "users daemon", "users daemon"),
     (keys.state("job"), "daemon", "daemon"),
     (keys.complete("job"), "daemon", "daemon"),
-    (keys.claim(RUN), "daemon workers", "daemon"),
+    (keys.claim(RUN, "tag"), "daemon workers", "daemon"),
     (keys.invalid("job"), "daemon", "daemon"),
     (keys.order(RUN), "daemon", "daemon"),
     (keys.report(RUN, 0), "daemon workers", "daemon workers"),

@@ -157,6 +157,20 @@ resource "google_storage_managed_folder_iam_member" "private" {
   member         = each.value.member
 }
 
+# The secret of the runs, which the daemon makes once: whoever reads it can pass for the hosts of any job.
+resource "google_storage_managed_folder" "secrets" {
+  bucket        = google_storage_bucket.private.name
+  name          = "${google_storage_managed_folder.private.name}secrets/"
+  force_destroy = var.force_destroy
+}
+
+resource "google_storage_managed_folder_iam_member" "secrets" {
+  bucket         = google_storage_bucket.private.name
+  managed_folder = google_storage_managed_folder.secrets.name
+  role           = google_project_iam_custom_role.this["creator"].id
+  member         = var.daemon
+}
+
 # Data sets and results of the jobs themselves.
 resource "google_storage_bucket_iam_member" "data" {
   for_each = var.data_buckets

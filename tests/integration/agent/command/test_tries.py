@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from bastion.agent.host_state import HostState
-from bastion.core.bucket import keys
+from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.protocol import Claim, HostPhase, Report
 from tests.support.waiting import until
 from tests.support.worker_stage import KEY, RUN, Stage, command_processes
@@ -28,7 +28,7 @@ def test_a_failed_command_runs_again_in_place_when_the_next_try_is_ordered(stage
     stage.run("echo try $BASTION_TRY; ls; touch made; exit 3", most=2, host=stage.host(on_vm=True))
     first = stage.final()
     assert (first.phase, first.exit_code) == (HostPhase.EXITED, 3)
-    claim = stage.memory.head(keys.claim(RUN))
+    claim = stage.memory.head(keys.claim(RUN, KEY.claim_tag))
     stage.order(restart="worker 0 exited with 3", number=2, most=2)
     until(lambda: stage.waits_for(2))
     stage.order("echo try $BASTION_TRY; ls", number=2, most=2)
@@ -43,7 +43,7 @@ def test_a_failed_command_runs_again_in_place_when_the_next_try_is_ordered(stage
     ]
     numbers = [meta.key[-10:] for meta in stage.memory.list(keys.log_segments("job", RUN, 0))]
     assert numbers == [f"{n + 1:010d}" for n in range(len(numbers))]
-    assert stage.memory.head(keys.claim(RUN)) == claim
+    assert stage.memory.head(keys.claim(RUN, KEY.claim_tag)) == claim
 
 
 def test_an_order_to_restart_ends_a_running_command_and_begins_nothing(stage: Stage):
@@ -104,12 +104,12 @@ def test_all_hosts_wait_before_any_runs_the_next_try_behind_the_claim_of_the_fir
     for worker in (0, 1):
         stage.start(stage.host(worker=worker, hosts=2, on_vm=True))
     assert (stage.final(0).exit_code, stage.final(1).exit_code) == (0, 1)
-    claim = stage.memory.head(keys.claim(RUN))
+    claim = stage.memory.head(keys.claim(RUN, KEY.claim_tag))
     stage.order(restart="worker 1 exited with 1", number=2, most=2)
     until(lambda: stage.waits_for(2, 0) and stage.waits_for(2, 1))
     stage.order("true", number=2, most=2)
     assert stage.final(0, number=2).exit_code == stage.final(1, number=2).exit_code == 0
-    assert stage.memory.head(keys.claim(RUN)) == claim
+    assert stage.memory.head(keys.claim(RUN, KEY.claim_tag)) == claim
 
 
 def test_a_first_try_on_a_new_node_may_have_any_number(stage: Stage):
@@ -193,7 +193,7 @@ def test_the_next_try_does_not_wait_for_the_log_of_the_one_before(stage: Stage):
 def test_an_agent_that_was_killed_in_its_second_try_runs_nothing_and_says_so(
     stage: Stage, tmp_path: Path, kept: dict[str, Any]
 ):
-    agent_that_was_killed(stage, 1, 2, outcome=Report(run=RUN, host=0, token=KEY.public, **kept))
+    agent_that_was_killed(stage, 1, 2, outcome=Report(run=RUN, host=0, **kept))
     stage.run(f"touch {tmp_path}/ran", number=2, most=3, host=stage.host(on_vm=True))
     final = stage.final(number=2)
     assert (final.phase, final.error) == (HostPhase.FAILED, "HostRestarted")
@@ -206,10 +206,12 @@ def test_an_agent_that_was_killed_in_its_second_try_runs_nothing_and_says_so(
 def between_two_tries(stage: Stage, *, waiting: bool) -> None:
     """As an agent leaves it that was killed after its first try."""
     phase, number = (HostPhase.WAITING, 2) if waiting else (HostPhase.EXITED, 1)
-    report = Report(run=RUN, host=0, token=KEY.public, boot_id="boot-1", phase=phase, exit_code=3, try_number=number)
+    report = protocol.sign(Report(run=RUN, host=0, boot_id="boot-1", phase=phase, exit_code=3, try_number=number), KEY)
     agent_that_was_killed(stage, 1, outcome=report)
     stage.memory.put(keys.report(RUN, 0), report.to_bytes(), generation=0)
-    stage.memory.put(keys.claim(RUN), Claim(run=RUN, token=KEY.public, boot_id="boot-1").to_bytes(), generation=0)
+    stage.memory.put(
+        keys.claim(RUN, KEY.claim_tag), protocol.sign(Claim(run=RUN, boot_id="boot-1"), KEY).to_bytes(), generation=0
+    )
     stage.order("echo again", restart="again", number=2, most=2)
 
 

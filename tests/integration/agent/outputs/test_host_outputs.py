@@ -8,7 +8,7 @@ from bastion.core.bucket import keys, outputs
 from bastion.core.bucket.manifest_proofs import ManifestProofs
 from bastion.core.bucket.protocol import HostPhase, Report
 from tests.support.waiting import until
-from tests.support.worker_stage import KEY, RUN, Stage
+from tests.support.worker_stage import RUN, Stage
 
 UID = "abcdefghij"
 SECOND, THIRD = f"{UID}-2", f"{UID}-3"
@@ -139,9 +139,7 @@ def test_an_agent_that_died_after_its_command_stores_its_outputs_when_it_is_back
     state.mark_prepared()
     (state.work_dir / "out").mkdir(parents=True)
     (state.work_dir / "out" / "result").write_text("42")
-    state.keep_outcome(
-        Report(run=RUN, host=0, token=KEY.public, boot_id="boot-1", phase=HostPhase.EXITED, exit_code=0, try_number=1)
-    )
+    state.keep_outcome(Report(run=RUN, host=0, boot_id="boot-1", phase=HostPhase.EXITED, exit_code=0, try_number=1))
     state.close()
     stage.run("true", output_dir="out", host=stage.host(on_vm=True))
     assert stage.final().exit_code == 0
