@@ -175,7 +175,7 @@ class PastAttempt(_Part):
     """
 
     number: int
-    public_key: str | None = None  # proves its hosts' logs and outputs; None if no host came up
+    public_key: str = ""
     started_at: Instant
     running_since: Instant | None = None
     ended_at: Instant
@@ -191,7 +191,6 @@ class PastAttempt(_Part):
     last_step: int | None = None
     zone: str = ""
     tries: tuple[PastTry, ...] = ()
-    public_key: str = ""
 
     @property
     def may_have_run(self) -> bool:

@@ -439,7 +439,6 @@ class _JobReconciler(Cleaning):
         stopped_at = attempt_end.stopped_at(attempt, self.view.attempt, ending, record.job.hosts)
         past = PastAttempt(
             number=attempt.number,
-            public_key=(attempt.public_key or None) if self.view.attempt.reports else None,
             started_at=attempt.started_at,
             running_since=attempt.running_since,
             ended_at=self.now,

@@ -8,7 +8,7 @@ from bastion.core.bucket import keys, outputs
 from bastion.core.bucket.manifest_proofs import ManifestProofs
 from bastion.core.bucket.protocol import HostPhase, Report
 from tests.support.waiting import until
-from tests.support.worker_stage import RUN, Stage
+from tests.support.worker_stage import KEY, RUN, Stage
 
 UID = "abcdefghij"
 SECOND, THIRD = f"{UID}-2", f"{UID}-3"
