@@ -43,7 +43,7 @@ class HostilePeer:
             "replay a report": self._replay_report,
             "delete a report": self._delete_report,
             "claim": self._claim,
-            "forge a beat": self._beat,
+            "forge a heartbeat": self._forge_heartbeat,
         }
 
     def guard(self, store: ObjectStore) -> None:
@@ -111,7 +111,7 @@ class HostilePeer:
         claim = Claim(run=run, closed=self._rng.choice(("", "by a peer")), boot_id="boot-1")
         self._store.put(key, self._signed(claim), generation=0)  # it may not overwrite one
 
-    def _beat(self, run: str) -> None:
+    def _forge_heartbeat(self, run: str) -> None:
         self._overwrite(keys.beat(run, self._rng.choice(_ANY_HOST)), b"forged")
 
     def _signed(self, document: protocol.S) -> bytes:

@@ -183,10 +183,12 @@ class Stage:
                 assert processes.end_marked("BASTION_COMMAND", f"{run}.{worker}.{KEY.public[:8]}", grace_seconds=0)
 
     def report(self, worker: int = 0, *, run: str = RUN) -> Report | None:
+        """The host's report, which it signed, without its proof."""
         try:
-            return protocol.read(Report, self.memory.get(keys.report(run, worker)).data)
+            report = protocol.read_signed(Report, self.memory.get(keys.report(run, worker)).data, KEY.public)
         except NotFound:
             return None
+        return report.model_copy(update={"sequence": 0, "signature": ""})
 
     def phase(self, worker: int = 0) -> HostPhase | None:
         report = self.report(worker)

@@ -97,7 +97,7 @@ def request(accelerator: str, *, slices: int = 1, place: Place | None = None, **
         "ref": GangRef(name="b-aaaaaaaaaa-1", zone=place_of("west"), num_slices=slices),
         "bastion": "team-bastion-5f0c5f0c",
         "run": "aaaaaaaaaa-1",
-        "token": arguments.token,
+        "token": "0123456789abcdef",
         "accelerator_type": accelerator,
         "place": place or Place(zone=place_of("west")),
         "image": "registry.example/train:v1",

@@ -212,7 +212,7 @@ def test_an_agent_that_died_between_the_end_and_the_report_reports_the_end(stage
     first = HostState(stage.state_dir, run=RUN, host=0)
     assert first.open()
     first.mark_started("boot-1", 1)
-    ended = protocol.sign(Report(run=RUN, host=0, phase=HostPhase.EXITED, exit_code=5), KEY)
+    ended = Report(run=RUN, host=0, phase=HostPhase.EXITED, exit_code=5)
     first.keep_outcome(ended)
     first.close()
     stage.start(stage.host())
@@ -224,12 +224,12 @@ def test_what_a_shut_down_host_could_not_store_of_its_log_follows_when_it_boots_
     first = HostState(stage.state_dir, run=RUN, host=0)
     assert first.open()
     first.mark_started("boot-1", 1)
-    ended = protocol.sign(Report(run=RUN, host=0, phase=HostPhase.STOPPED, exit_code=143), KEY)
+    ended = Report(run=RUN, host=0, phase=HostPhase.STOPPED, exit_code=143)
     first.keep_outcome(ended)
     first.close()
     leave_in_spool(first, "last words")
     if reported:
-        stage.memory.put(keys.report(RUN, 0), ended.to_bytes(), generation=0)
+        stage.memory.put(keys.report(RUN, 0), protocol.sign(ended, KEY).to_bytes(), generation=0)
     stage.start(stage.host())
     until(stage.log)
     assert stage.log() == ["stdout F last words"]

@@ -89,6 +89,7 @@ def test_the_input_read_back_is_the_recorded_one_without_its_secrets(
             if name != "failing" and not (view.record and view.record.attempt):  # it has secrets, or a token
                 assert back.world.jobs[name] == view
         alike = {"jobs": given.world.jobs, "entropy": given.world.entropy, "listed": given.world.listed}
+        alike["settings"] = replace(back.world.settings, run_keys=given.world.settings.run_keys)
         assert replace(back.world, **alike) == given.world
 
 
@@ -103,7 +104,11 @@ def test_no_environment_value_and_no_run_token_is_written(ticks: list[tuple[Tick
     assert len(tokens) >= 3
     whole = b"\n".join(data for _, _, data in ticks).decode()
     assert "PASSWORD" in whole
-    for secret in (SECRET, *tokens, *entropy):
+    run_keys = {given.world.settings.run_keys for given, _, _ in ticks}
+    secrets = [keys._root_secret for keys in run_keys if keys is not None]
+    assert secrets
+    hidden = [form(each) for each in secrets for form in (bytes.decode, bytes.hex)]
+    for secret in (SECRET, *tokens, *entropy, *hidden):
         assert secret not in whole
 
 

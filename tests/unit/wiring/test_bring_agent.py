@@ -15,6 +15,7 @@ from bastion.core.errors import AccessDenied
 from bastion.wiring import bring_agent
 from bastion.wiring.roots import open_root
 
+RUN = "abcdefghij-1"
 ARCHIVE = b"a tar file" * 1000
 SHA256 = hashlib.sha256(ARCHIVE).hexdigest()
 
@@ -29,7 +30,13 @@ class Pod:
         self.file = folder / "volume" / "agent.tar"
         self.log = folder / "termination-log"
         self.waits: list[float] = []
-        fields = {"root": self.root, "bastion": "team-bastion", "job": "job", "run": "abcdefghij-1", "token": "t"}
+        fields = {
+            "root": self.root,
+            "bastion": "team-bastion",
+            "job": "job",
+            "run": "abcdefghij-1",
+            "run_key": "ab" * 32,
+        }
         arguments = AgentArguments(**{**fields, "agent": SHA256, **changes})
         self.environ = {"BASTION_AGENT": arguments.to_bytes().decode(), "BASTION_TERMINATION_LOG": str(self.log)}
 

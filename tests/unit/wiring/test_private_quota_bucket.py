@@ -68,9 +68,29 @@ def place(tmp_path: Path) -> Iterator[Place]:
     place.daemon.close()
 
 
-def test_the_private_file_counts_the_users_own_is_ignored_and_nothing_is_written_to_the_private_bucket(
+def test_the_first_tick_makes_the_secret_of_the_runs_in_the_private_bucket_for_the_daemons_user_only(
     place: Place,
 ) -> None:
+    place.tick()
+    file = place.private / keys.RUN_SECRET
+    assert len(bytes.fromhex(file.read_text("ascii"))) == 32
+    assert (file.stat().st_mode & 0o777, file.parent.stat().st_mode & 0o777) == (0o600, 0o700)
+    assert not (place.users / keys.SECRETS).exists()
+
+
+def test_without_a_private_place_nothing_is_done_and_an_alarm_says_why(place: Place) -> None:
+    (place.private / keys.SECRETS).write_bytes(b"a file")
+    report = place.daemon.tick()
+    assert not report.acted
+    assert f"{place.private}/secrets cannot be closed to others" in report.problems[0]
+    (place.private / keys.SECRETS).unlink()
+    assert place.daemon.tick().acted
+
+
+def test_the_private_file_counts_the_users_own_is_ignored_and_nothing_more_is_written_to_the_private_bucket(
+    place: Place,
+) -> None:
+    place.tick()
     before = place.tree()
     spec = new_spec(
         "greedy", bastion="x-bastion", user_id="mallory", project_id="a", now=1.0, instance_type="tpu-v4-32"
