@@ -187,3 +187,28 @@ def test_ctrl_c_ends_the_following_and_not_the_job(run, bastion) -> None:
     assert run("logs", "-f", "job").code == 130
     assert bastion.listed(keys.JOBS_USER_STATES) == []
     assert bastion.status("job") == "ACTIVE"
+
+
+def test_what_others_wrote_is_left_out_told_once_and_shown_when_asked(run, bastion) -> None:
+    uid = finished(bastion)
+    bastion.write_log("job", f"{uid}-1", 0, 1, "stdout F mine")
+    for number in (2, 3):
+        key = keys.log_segment("job", f"{uid}-1", 0, number)
+        bastion.store.put(key, b"1970-01-01T00:20:00.000000Z stdout F theirs\n", generation=0)
+    bastion.store.put(
+        keys.log_segment("job", f"{uid}-7", 0, 1), b"1970-01-01T00:20:00.000000Z stdout F 7\n", generation=0
+    )
+    below = f"logs/job.d/{uid}-1/worker-0/"
+    done = run("logs", "job")
+    assert done.out == "mine\n"
+    assert done.err.splitlines() == [
+        f"bastion: left out the output of 1 attempt of which the bastion has no record, such as {uid}-7: "
+        "others may have written it; use --unproved to see it",
+        f"bastion: left out 2 objects below {below}: no host of this attempt proves to have written them, "
+        "so others may have; use --unproved to see them",
+    ]
+    assert run("logs", "job", "--unproved", "--attempt=1").out == "mine\ntheirs\ntheirs\n"
+    assert "7\n" in run("logs", "job", "--unproved").out
+    followed = run("logs", "-f", "job")
+    assert followed.out == "mine\n"
+    assert sum("left out 2 objects" in line for line in followed.err.splitlines()) == 1
