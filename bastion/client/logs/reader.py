@@ -18,21 +18,19 @@ Invariants:
 from __future__ import annotations
 
 import heapq
-import threading
 from collections.abc import Iterable, Iterator, Sequence
-from enum import Enum
 from functools import partial
-from typing import TypeAlias
 
 from bastion.client.concurrently import concurrently
 from bastion.client.logs.cursor import Cursor
 from bastion.client.logs.folders import Numbers, folders, worker_of
 from bastion.client.logs.pieces import LogPiece
+from bastion.client.logs.segment_reads import Answer, SegmentReads, Skipped, Unproved
 from bastion.client.logs.tail import TailSearch
 from bastion.core import limits
-from bastion.core.bucket import keys, segment_proofs
+from bastion.core.bucket import keys
 from bastion.core.bucket.keys import Run
-from bastion.core.errors import NotFound, ObjectTooLarge, StoreError
+from bastion.core.errors import NotFound, StoreError
 from bastion.ports import ObjectStore
 
 _SEGMENTS_HELD = 8
@@ -51,21 +49,6 @@ _PROBES_BETWEEN_LISTINGS = 32
 _PROBES_IN_A_ROW = 3
 # A worker counts as active until this many consecutive looks were vain.
 _ACTIVE_LOOKS = 8
-
-
-class _Skipped(Enum):
-    """Marks a segment that was not requested because enough is in memory."""
-
-    SKIPPED = "skipped"
-
-
-class _Unproved(Enum):
-    """Marks an object in a segment's place that proves no host of the run."""
-
-    UNPROVED = "unproved"
-
-
-_Answer: TypeAlias = bytes | StoreError | _Skipped | _Unproved
 
 
 class RunLogs:
@@ -108,9 +91,7 @@ class RunLogs:
         public_key: str = "",
     ) -> None:
         self._store = store
-        self._public_key = public_key
-        self._unproved: dict[str, None] = {}
-        self._unproved_count = 0
+        self._reads = SegmentReads(store, public_key=public_key, connections=connections)
         self._source = source
         self._job = job
         self._run = run
@@ -145,13 +126,13 @@ class RunLogs:
     @property
     def unproved(self) -> int:
         """Number of objects that were left out so far because they prove no host of this run."""
-        return self._unproved_count
+        return self._reads.unproved
 
     @property
     def unproved_below(self) -> str:
         """The folder that all of these are in; empty if there are none."""
-        folders = list(self._unproved)
-        return folders[0] if len(folders) == 1 else self._folder if folders else ""
+        below = self._reads.unproved_below
+        return below[0] if len(below) == 1 else self._folder if below else ""
 
     def poll(self, *, sparing: bool = False) -> list[LogPiece]:
         """Return the next lines, merged by the workers' instants; does not look while there is a backlog.
@@ -202,7 +183,7 @@ class RunLogs:
             self._list_all()
         if self._tail is not None:
             known = {worker: cursor.known for worker, cursor in self._cursors.items()}
-            self._search = self._search or TailSearch(self._tail, known, checked=bool(self._public_key))
+            self._search = self._search or TailSearch(self._tail, known, checked=self._reads.checks)
             self._find(self._search)
             self._tail = None
         return True
@@ -211,7 +192,7 @@ class RunLogs:
         while wanted := search.wanted():
             answers = self._get([(self._cursors[worker], number) for worker, number in wanted])
             for (worker, number), answer in zip(wanted, answers, strict=True):
-                if isinstance(answer, _Unproved):
+                if isinstance(answer, Unproved):
                     search.leave_out(worker, number)
                     self._cursors[worker].leave_out(number)
                 elif isinstance(answer, (bytes, NotFound)):
@@ -292,10 +273,10 @@ class RunLogs:
             if isinstance(answer, bytes):
                 cursor.take(cursor.seq + 1, answer)
                 found.append(cursor)
-            elif isinstance(answer, _Unproved):
+            elif isinstance(answer, Unproved):
                 cursor.leave_out(cursor.seq + 1)
                 found.append(cursor)  # what it hides may be behind it
-        self._owed = [cursor for cursor, answer in zip(cursors, answers, strict=True) if isinstance(answer, _Skipped)]
+        self._owed = [cursor for cursor, answer in zip(cursors, answers, strict=True) if isinstance(answer, Skipped)]
         _raise_first(answers)
         return found
 
@@ -420,7 +401,7 @@ class RunLogs:
         answers = self._get(chosen)
         failed: set[int] = set()
         for (cursor, number), answer in zip(chosen, answers, strict=True):
-            if isinstance(answer, _Unproved) and cursor.worker not in failed:
+            if isinstance(answer, Unproved) and cursor.worker not in failed:
                 cursor.leave_out(number)
             elif isinstance(answer, (bytes, NotFound)) and cursor.worker not in failed:
                 cursor.take(number, answer if isinstance(answer, bytes) else None)
@@ -428,41 +409,10 @@ class RunLogs:
                 failed.add(cursor.worker)
         _raise_first(answers)
 
-    def _get(self, wanted: Sequence[tuple[Cursor, int]]) -> list[_Answer]:
+    def _get(self, wanted: Sequence[tuple[Cursor, int]]) -> list[Answer]:
         """Get segments while memory suffices; the last ones may be skipped."""
-        lock = threading.Lock()
         held = sum(cursor.held_bytes for cursor in self._cursors.values())
-        if held >= _BYTES_HELD:
-            return [_Skipped.SKIPPED] * len(wanted)
-
-        def segment(cursor: Cursor, number: int) -> bytes | _Skipped | _Unproved:
-            nonlocal held
-            if held >= _BYTES_HELD:
-                return _Skipped.SKIPPED
-            key = keys.segment_in(cursor.folder, number)
-            try:
-                data = self._store.get(key, max_bytes=limits.LOG_SEGMENT_READ_MAX_BYTES).data
-            except ObjectTooLarge:
-                if not self._public_key:
-                    raise
-                return _Unproved.UNPROVED  # no host stores one of that size
-            text = self._text(key, data)
-            with lock:
-                if text is not None:
-                    held += len(text)
-            return _Unproved.UNPROVED if text is None else text
-
-        answers = concurrently([partial(segment, *each) for each in wanted], connections=self._connections)
-        for (cursor, number), answer in zip(wanted, answers, strict=True):
-            if isinstance(answer, _Unproved) and number not in cursor.left_out:
-                self._unproved[cursor.folder] = None
-                self._unproved_count += 1
-        return answers
-
-    def _text(self, key: str, data: bytes) -> bytes | None:
-        if not self._public_key:
-            return segment_proofs.without_proof(data)
-        return segment_proofs.proved(key, data, self._public_key)
+        return self._reads.get(wanted, room=_BYTES_HELD - held)
 
     @property
     def _folder(self) -> str:
