@@ -10,8 +10,8 @@ from bastion.ports import ObjectStore
 class DrawnRunKeys(RunKeys):
     """Remembers the key of each run."""
 
-    def __init__(self) -> None:
-        super().__init__(b"a secret of 32 bytes: the runs' ".ljust(SECRET_BYTES))
+    def __init__(self, root_secret: bytes = b"a secret of 32 bytes: the runs' ".ljust(SECRET_BYTES)) -> None:
+        super().__init__(root_secret)
         self._drawn: dict[str, RunKey] = {}
 
     def of(self, run: str, token: str) -> RunKey:
