@@ -23,7 +23,8 @@ from botocore.config import Config
 from endpoint import BUCKET, endpoint
 
 from bastion.agent.logs.segments import SegmentStore
-from bastion.core.bucket import keys
+from bastion.core.bucket import keys, segment_proofs
+from bastion.core.run_keys import RunKey
 from bastion.wiring.roots import open_root
 
 ROOT = "bench-bastion"
@@ -50,7 +51,9 @@ def stack_on_s3(_url: str, writer: int) -> Callable[[bytes, int], None]:
 
 
 def _segments(scheme: str, writer: int) -> Callable[[bytes, int], None]:
-    segments = SegmentStore(open_root(f"{scheme}://{BUCKET}/{ROOT}"), job=job_of(writer), run=RUN, host=0)
+    segments = SegmentStore(
+        open_root(f"{scheme}://{BUCKET}/{ROOT}"), job=job_of(writer), run=RUN, host=0, run_key=RunKey(bytes(32))
+    )
     return lambda data, _number: segments.write(data)
 
 
@@ -81,6 +84,7 @@ def plain_boto3(_url: str, writer: int) -> Callable[[bytes, int], None]:
 _clients: dict[str, Any] = {}
 GS_KINDS = ("the worker's own stack", "bare HTTP")
 S3_KINDS = ("the worker's own stack on S3", "boto3")
+OWN_KINDS = (GS_KINDS[0], S3_KINDS[0])
 KINDS = dict(zip((*GS_KINDS, *S3_KINDS), (stack, bare, stack_on_s3, plain_boto3), strict=True))
 
 
@@ -136,8 +140,9 @@ def measure(kind: str, writers: int, processes: int, seconds: float) -> float:
         for writer, count in written.items():
             folder = keys.log_segments(job_of(writer), RUN, 0)
             found = [(meta.key, meta.size) for meta in store.list(folder)]
+            proof = segment_proofs.PROOF_BYTES if kind in OWN_KINDS else 0
             expected = [
-                (keys.log_segment(job_of(writer), RUN, 0, n), len(text(writer, n))) for n in range(1, count + 1)
+                (keys.log_segment(job_of(writer), RUN, 0, n), len(text(writer, n)) + proof) for n in range(1, count + 1)
             ]
             assert found == expected, f"writer {writer}: {len(found)} of {count} segments, or others"
     total = sum(written.values())

@@ -8,6 +8,7 @@ from bastion.client.jobs.client import Client
 from bastion.client.jobs.results import Result
 from bastion.core.bucket.keys import Run
 from bastion.core.errors import StoreError
+from bastion.core.model.run_public_keys import NOBODY
 from bastion.core.plain_text import plain_line
 
 _MAX_CHARS = 200
@@ -23,7 +24,14 @@ def last_line(client: Client, result: Result) -> str:
     run = Run(result.uid, last.number)
     found: dict[str, str] = {}
     with contextlib.suppress(StoreError):
-        logs = client.logs(result.name, run, worker=result.failed_worker, tail=_LINES_READ)
+        public_key = result.public_keys.of(run)
+        logs = client.logs(
+            result.name,
+            run,
+            worker=result.failed_worker,
+            tail=_LINES_READ,
+            public_key=NOBODY if public_key is None else public_key,
+        )
         for pieces in logs.drain():
             for piece in pieces:
                 text = plain_line(piece.text.decode(errors="replace"))

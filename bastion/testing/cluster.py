@@ -26,13 +26,14 @@ from bastion.core.model.job_spec import JobOptions
 from bastion.core.model.provisioning import BUILT_IN, Provisioning
 from bastion.core.model.world import Installation
 from bastion.core.reconcile.sweep import PAST_RUNS_KEPT_SECONDS
-from bastion.core.run_keys import SECRET_BYTES, RunKey, RunKeys
+from bastion.core.run_keys import RunKey
 from bastion.core.status import packing
 from bastion.daemon.act.agents import Agents
 from bastion.daemon.daemon import Daemon
 from bastion.daemon.observe.observer import Provisioners
 from bastion.daemon.tick import DaemonOptions, TickReport
 from bastion.ports import Clock, InboxProof, ObjectStore
+from bastion.testing.drawn_run_keys import DrawnRunKeys
 from bastion.testing.fake_provisioner import FakeProvisioner
 from bastion.testing.manual_clock import ManualClock
 from bastion.testing.memory_store import MemoryStore
@@ -99,7 +100,7 @@ class Cluster:
         self._without_settings = without_settings
         self.host_identity = "host-1"
         self.agents: Agents | None = None
-        self.run_keys = RunKeys(b"a secret of 32 bytes: the runs' ".ljust(SECRET_BYTES))
+        self.run_keys = DrawnRunKeys()
         self.proof: InboxProof = BucketProof()
         if quota is not None:
             self.write_quota(quota)

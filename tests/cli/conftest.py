@@ -14,7 +14,6 @@ import pytest
 
 from bastion.cli import connect
 from bastion.cli.main import main
-from bastion.core.bucket import keys
 from bastion.core.instants import to_rfc3339
 from bastion.core.model.job_record import JobRecord
 from bastion.testing.cluster import Cluster
@@ -61,7 +60,7 @@ class Bastion(Cluster):
     def write_log(self, job: str, run: str, worker: int, seq: int, *lines: str) -> None:
         """A segment of lines like `stdout F hello`, with instants that rise with `seq`."""
         text = "".join(f"{to_rfc3339(1000.0 + seq)} {line}\n" for line in lines)
-        self.store.put(keys.log_segment(job, run, worker, seq), text.encode(), generation=0)
+        self.run_keys.write_segment(self.store, job, run, worker, seq, text.encode())
 
 
 @dataclass

@@ -111,9 +111,7 @@ def test_the_proxys_output_is_shown_instead_of_the_jobs_when_asked(run, bastion)
     for worker in (0, 1):
         bastion.write_log("job", run_name, worker, 1, f"stdout F mine {worker}")
         line = f"1970-01-01T00:00:0{worker}.000000Z stderr F served {worker}\n"
-        bastion.store.put(
-            keys.log_segment("job", run_name, worker, 1, source="proxy"), line.encode(), generation=0
-        )  # fmt: skip
+        bastion.run_keys.write_segment(bastion.store, "job", run_name, worker, 1, line.encode(), source="proxy")
     assert run("logs", "job").out == "[w00] mine 0\n[w01] mine 1\n"
     assert run("logs", "job").err == ""
     shown = run("logs", "job", "--proxy")

@@ -8,6 +8,7 @@ import pytest
 
 from bastion.core.bucket import keys
 from bastion.testing.scripted_hosts import runs_for
+from tests.support.past_attempts import add_attempts
 
 
 def finished(bastion, name: str = "job", *, instance_type: str = "", **hooks: object) -> str:
@@ -79,6 +80,7 @@ def test_lost_output_is_reported_where_it_is_missing(run, bastion) -> None:
 
 def test_attempts_come_in_their_order_each_with_a_header(run, bastion) -> None:
     uid = finished(bastion)
+    add_attempts(bastion, "job", (2, 10), cleanup=True)
     for attempt in (1, 2, 10):
         bastion.write_log("job", f"{uid}-{attempt}", 0, 1, f"stdout F attempt {attempt}")
     bastion.write_log("job", f"{uid}-cleanup", 0, 1, "stdout F swept")
@@ -105,7 +107,9 @@ def test_output_outlives_its_result(run, bastion) -> None:
     for name in ("zzzzzzzzzz", "aaaaaaaaaa"):
         bastion.clock.advance(1)
         bastion.write_log("job", f"{name}-1", 0, 1, f"stdout F of {name}")
-    assert run("logs", "job").out == "[w00] of aaaaaaaaaa\n"
+    done = run("logs", "job")
+    assert done.out == "[w00] of aaaaaaaaaa\n"
+    assert done.err == "bastion: no state or result of job is left, so nothing proves who wrote this output\n"
 
 
 def test_json_gives_one_object_per_line(run, bastion) -> None:
@@ -183,3 +187,28 @@ def test_ctrl_c_ends_the_following_and_not_the_job(run, bastion) -> None:
     assert run("logs", "-f", "job").code == 130
     assert bastion.listed(keys.JOBS_USER_STATES) == []
     assert bastion.status("job") == "ACTIVE"
+
+
+def test_what_others_wrote_is_left_out_told_once_and_shown_when_asked(run, bastion) -> None:
+    uid = finished(bastion)
+    bastion.write_log("job", f"{uid}-1", 0, 1, "stdout F mine")
+    for number in (2, 3):
+        key = keys.log_segment("job", f"{uid}-1", 0, number)
+        bastion.store.put(key, b"1970-01-01T00:20:00.000000Z stdout F theirs\n", generation=0)
+    bastion.store.put(
+        keys.log_segment("job", f"{uid}-7", 0, 1), b"1970-01-01T00:20:00.000000Z stdout F 7\n", generation=0
+    )
+    below = f"logs/job.d/{uid}-1/worker-0/"
+    done = run("logs", "job")
+    assert done.out == "mine\n"
+    assert done.err.splitlines() == [
+        f"bastion: left out the output of 1 attempt of which the bastion has no record, such as {uid}-7: "
+        "others may have written it; use --unproved to see it",
+        f"bastion: left out 2 objects below {below}: no host of this attempt proves to have written them, "
+        "so others may have; use --unproved to see them",
+    ]
+    assert run("logs", "job", "--unproved", "--attempt=1").out == "mine\ntheirs\ntheirs\n"
+    assert "7\n" in run("logs", "job", "--unproved").out
+    followed = run("logs", "-f", "job")
+    assert followed.out == "mine\n"
+    assert sum("left out 2 objects" in line for line in followed.err.splitlines()) == 1

@@ -16,6 +16,7 @@ from bastion.core.errors import Refused
 from bastion.core.instants import to_rfc3339
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.scripted_hosts import runs_for
+from tests.support.past_attempts import add_attempts
 
 
 @pytest.fixture
@@ -88,9 +89,10 @@ def test_colours_can_be_turned_off(monkeypatch, name: str, value: str) -> None:
 
 def test_since_shows_lines_from_an_instant_on_whatever_attempt_they_are_of(run, bastion, ended) -> None:
     now = bastion.clock.now()
+    add_attempts(bastion, "job", [2])
     for attempt, begin in ((1, now - 7200), (2, now - 3600)):
         lines = "".join(f"{to_rfc3339(begin + 600 * n)} stdout F {attempt}/{n}\n" for n in range(6))
-        bastion.store.put(f"logs/job.d/{ended}-{attempt}/worker-0/0000000001", lines.encode(), generation=0)
+        bastion.run_keys.write_segment(bastion.store, "job", f"{ended}-{attempt}", 0, 1, lines.encode())
     assert run("logs", "job", "--worker=0", "--since=1200s").out == "2/4\n2/5\n"
     assert run("logs", "job", "--worker=0", "--since=20m").out == "2/4\n2/5\n"
     assert run("logs", "job", "--worker=0", f"--since={to_rfc3339(now - 3600)}").out.splitlines()[0] == "2/0"
@@ -130,6 +132,7 @@ def test_what_cannot_be_meant_is_refused_in_a_line(run, ended, flag: str, messag
 
 
 def test_the_last_lines_are_counted_over_workers_and_attempts(run, bastion, ended) -> None:
+    add_attempts(bastion, "job", [2, 3])
     for attempt in (1, 2, 3):
         for worker in (0, 1):
             for seq in (1, 2, 3):

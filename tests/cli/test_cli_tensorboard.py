@@ -7,6 +7,7 @@ import hashlib
 import pytest
 
 from bastion.core.bucket import keys, outputs
+from bastion.core.bucket.manifest_proofs import ManifestProofs
 from bastion.core.bucket.outputs import Manifest, Part, StoredFile
 
 pytest.importorskip("tensorboard", reason="the extra `tensorboard` is not installed")
@@ -21,13 +22,14 @@ def stores(bastion, data: bytes, promised: bytes) -> None:
     folder = keys.outputs("job", bastion.record("job").uid, 0)
     part = Part(object="0000000001/files/e", size=len(promised), sha256=hashlib.sha256(promised).hexdigest())
     manifest = Manifest(
-        run="aaaaaaaaaa-1",
+        run=bastion.attempt("job"),
         seq=1,
         folders=("tensorboard",),
         files={_EVENTS: StoredFile(mode=0o644, mtime_ns=1, parts=(part,))},
     )
     bastion.store.put(folder + part.object, data, generation=0)
-    bastion.store.put(folder + outputs.manifest_name(1), manifest.to_bytes(), generation=0)
+    proved = ManifestProofs(place=folder).to_bytes(manifest, bastion.run_keys.drawn(manifest.run))
+    bastion.store.put(folder + outputs.manifest_name(1), proved, generation=0)
 
 
 def test_whole_copies_are_a_success(run, bastion, tmp_path) -> None:

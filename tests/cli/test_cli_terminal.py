@@ -88,8 +88,8 @@ def test_output_of_several_hosts_is_cleaned_line_by_line(run, bastion, on_termin
 
 def test_an_instant_in_a_segment_is_not_believed_to_be_one(run, bastion, on_terminal) -> None:
     uid = ended(bastion)
-    key = keys.log_segment("job", f"{uid}-1", 0, 1)
-    bastion.store.put(key, b"9999\x1b]0;title\x07 stdout F x\n", generation=0)
+    text = b"9999\x1b]0;title\x07 stdout F x\n"
+    bastion.run_keys.write_segment(bastion.store, "job", f"{uid}-1", 0, 1, text)
     assert on_terminal("logs", "job", "--timestamps") == "9999\\x1b]0;title\\x07 x\n"
 
 

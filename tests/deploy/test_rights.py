@@ -17,7 +17,7 @@ from bastion.core.bucket import keys
 from tests.support.rights import how_to
 from tests.support.rights.bindings import Granted
 from tests.support.rights.deployment import opened, terraform
-from tests.support.rights.expected import IN_PRIVATE, IN_ROOT, OTHERS, READS, ROWS, RUN, WRITES, expected, found
+from tests.support.rights.expected import ADDS, IN_PRIVATE, IN_ROOT, OTHERS, READS, ROWS, RUN, WRITES, expected, found
 from tests.support.rights.how_to import BASTION, BUCKET, PRIVATE
 from tests.support.rights.stage import Stage
 from tests.support.terraform.bucket_module import MODULE
@@ -97,6 +97,14 @@ MISTAKES = [
     Mistake(
         "workers reopen gates", 'folder = "jobs/claims/", role = "creator"', 'folder = "jobs/claims/", role = "writer"',
         "worker", f"{BUCKET}/{BASTION}/{keys.claim(RUN, 'tag')}", WRITES,
+    ),
+    Mistake(
+        "workers overwrite logs", 'folder = "logs/", role = "creator"', 'folder = "logs/", role = "writer"',
+        "worker", f"{BUCKET}/{BASTION}/{keys.log_segment('job', RUN, 0, 1)}", WRITES,
+    ),
+    Mistake(
+        "workers write the daemon's logs", "when = local.segments", "when = null",
+        "worker", f"{BUCKET}/{BASTION}/{keys.log('job')}", ADDS,
     ),
     Mistake(
         "the daemon writes the quota file", '{ daemon = { role = "reader"', '{ daemon = { role = "writer"',

@@ -162,7 +162,10 @@ def test_the_segments_in_the_bucket_folder_read_in_order_with_plain_cat(user: Us
         check=True,
     ).stdout.splitlines()
     assert int(segments[0]) > 1, "one segment proves no order"
-    assert [line.split(" ", 3)[3] for line in segments[1:]] == [f"line {i}" for i in range(1, 401)]
+    lines = [line.split(" ", 3) for line in segments[1:]]
+    assert [line[0] for line in lines] == sorted(line[0] for line in lines)
+    assert [line[3] for line in lines if line[1] != "proof"] == [f"line {i}" for i in range(1, 401)]
+    assert sum(line[1] == "proof" for line in lines) == int(segments[0])
     assert (user.root / "logs" / "lines").read_text().splitlines() == [f"line {i}" for i in range(1, 401)]
 
 

@@ -30,6 +30,7 @@ from bastion.testing.memory_store import MemoryStore
 from bastion.wiring.buckets import open_bucket
 from bastion.wiring.roots import fetch_asset
 from tests.support.extras import needs
+from tests.support.stored_logs import stored_text
 
 needs("jax")
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -75,8 +76,7 @@ class Slices:
             time.sleep(0.05)
 
     def log(self, host: int, stream: str = "stdout") -> list[str]:
-        metas = self.store.list(keys.log_segments("job", self.run, host))
-        text = b"".join(self.store.get(meta.key).data for meta in metas).decode()
+        text = stored_text(self.store, keys.log_segments("job", self.run, host))
         lines = [line.split(" ", 3) for line in text.splitlines()]
         return [line[3] for line in lines if line[1] == stream]
 

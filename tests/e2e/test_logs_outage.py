@@ -14,7 +14,6 @@ from bastion.adapters.forwarding_store import ForwardingStore
 from bastion.adapters.gcs.client import prepared
 from bastion.adapters.gcs.store import GcsStore
 from bastion.client import Client, Ended, FollowOptions, Logged, Noted, follow
-from bastion.core.bucket import keys
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.instants import to_rfc3339
 from bastion.ports import ObjectStore, StoredObject
@@ -70,7 +69,8 @@ class Follower:
         self.written += 1
         for worker in (0, 1):
             text = f"{to_rfc3339(1000.0 + self.written)} stdout F {self.written}\n".encode()
-            self.hosts_logs.put(keys.log_segment("job", f"{self.uid}-1", worker, self.written), text, generation=0)
+            run = f"{self.uid}-1"
+            self.cluster.run_keys.write_segment(self.hosts_logs, "job", run, worker, self.written, text)
 
     def sleep(self, seconds: float) -> None:
         self.sleeps += 1

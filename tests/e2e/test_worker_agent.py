@@ -18,7 +18,7 @@ import bastion
 from bastion import processes
 from bastion.adapters import agent_packer
 from bastion.adapters.bastion_host import BastionHostProvisioner
-from bastion.core.bucket import keys, protocol
+from bastion.core.bucket import keys, protocol, segment_proofs
 from bastion.core.bucket.agent_archive import PackedAgent
 from bastion.core.bucket.protocol import AgentArguments, Claim, HostPhase, Order, OrderAction, Report
 from bastion.core.errors import NotFound
@@ -26,6 +26,7 @@ from bastion.core.model.gangs import GangRef, GangRequest, GangState
 from bastion.core.run_keys import RunKey
 from bastion.processes import ProcessId
 from bastion.wiring.roots import open_root
+from tests.support.stored_logs import stored_text
 from tests.support.waiting import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -98,8 +99,7 @@ class Bastion:
         return report
 
     def log(self) -> list[str]:
-        metas = self.store.list(keys.log_segments("job", RUN, 0))
-        text = b"".join(self.store.get(meta.key).data for meta in metas).decode()
+        text = stored_text(self.store, keys.log_segments("job", RUN, 0))
         return [line.split(" ", 1)[1] for line in text.splitlines()]
 
     def command_processes(self) -> list[ProcessId]:
@@ -132,7 +132,9 @@ def test_a_command_on_the_bastions_own_host_is_claimed_run_reported_and_logged(b
     )
     assert (claim.opened, claim.boot_id) == (True, processes.boot_id())
     assert bastion.log() == ["stdout F hi"]
-    assert bastion.store.get(keys.log_segment("job", RUN, 0, 1)).data.endswith(b" stdout F hi\n")
+    key = keys.log_segment("job", RUN, 0, 1)
+    text = segment_proofs.proved(key, bastion.store.get(key).data, bastion.key.public)
+    assert text is not None and text.endswith(b" stdout F hi\n")
     assert bastion.store.get(keys.log("job")).data == b"hi\n"
     assert bastion.store.head(keys.beat(RUN, 0)) is not None
     # The agent ends, and its node waits to be deleted.

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from bastion.core.bucket import keys
+from bastion.core.bucket import keys, segment_proofs
 from bastion.core.errors import NotFound
 from bastion.core.model.gangs import GangRef
 from bastion.emulators.tpu.fault_plan import FaultPlan
@@ -150,7 +150,7 @@ def _stored(store: ObjectStore, job: str) -> dict[tuple[str, int, int], tuple[li
         run, worker, _ = meta.key.removeprefix(folder).split("/")
         host = int(worker.removeprefix("worker-"))
         number = max((n for r, n, h in found if (r, h) == (run, host)), default=1)
-        for line in store.get(meta.key).data.decode().splitlines():
+        for line in segment_proofs.without_proof(store.get(meta.key).data).decode().splitlines():
             match = _LINE.fullmatch(line)
             assert match is not None, f"{meta.key}: {line!r}"
             said = _PRINTED.fullmatch(match["text"])

@@ -8,10 +8,11 @@ import pytest
 
 from bastion.agent.logs.segments import SegmentStore
 from bastion.client.logs.reader import RunLogs
-from bastion.core.bucket import keys
+from bastion.core.bucket import keys, segment_proofs
 from bastion.core.bucket.keys import Run
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.reconcile.effects import TellLogGap
+from bastion.core.run_keys import RunKey
 from bastion.daemon.act import lost_logs
 from bastion.testing.cluster import Cluster
 from bastion.testing.counting_store import CountingStore
@@ -20,14 +21,27 @@ from bastion.testing.memory_store import MemoryStore
 from bastion.testing.scripted_hosts import runs_for
 
 AT = 1_800_000_000.0
+KEY = RunKey(bytes(32))
+GONE = TellLogGap(job="job", run="abcdefghij-1", host=0, at=0.0, reason="gone", run_key=KEY.text)
 LINE = b"2027-01-15T08:00:02.000000Z stdout F step 7\n"
 
 
 def read(cluster: Cluster, run: str, hosts: int = 2) -> list[tuple[int, str, str]]:
     parsed = Run.parse(run)
     assert parsed is not None
-    pieces = RunLogs(cluster.store, "job", parsed, hosts=hosts).poll()
+    public_key = cluster.run_keys.drawn(run).public
+    pieces = RunLogs(cluster.store, "job", parsed, hosts=hosts, public_key=public_key).poll()
     return [(piece.worker, piece.stream, piece.text.decode().strip()) for piece in pieces]
+
+
+def write(store: MemoryStore, number: int, key: RunKey = KEY) -> None:
+    name = keys.log_segment("job", "abcdefghij-1", 0, number)
+    store.put(name, segment_proofs.with_proof(name, LINE, key), generation=0)
+
+
+def proved(store: MemoryStore, number: int) -> bytes:
+    key = keys.log_segment("job", "abcdefghij-1", 0, number)
+    return segment_proofs.proved(key, store.get(key).data, KEY.public) or b""
 
 
 def running(cluster: Cluster) -> str:
@@ -42,7 +56,7 @@ def is_gap(line: tuple[int, str, str], worker: int) -> bool:
 
 def test_the_log_of_each_lost_host_ends_with_a_gap_before_the_next_attempt(cluster: Cluster) -> None:
     run = running(cluster)
-    host = SegmentStore(cluster.store, job="job", run=run, host=0)
+    host = SegmentStore(cluster.store, job="job", run=run, host=0, run_key=cluster.run_keys.drawn(run))
     host.write(LINE)
     cluster.slices.lose(cluster.slices.list()[0].ref.name)
     cluster.run_until(lambda: cluster.status("job") == "PENDING")
@@ -79,10 +93,10 @@ def test_the_end_of_a_long_log_is_found_in_few_requests(segments: int) -> None:
     memory = MemoryStore(now=lambda: AT)
     first = 1 if segments < 2500 else 700  # somebody's lifecycle rule took the oldest
     for number in range(first, segments + 1):
-        memory.put(keys.log_segment("job", "abcdefghij-1", 0, number), LINE, generation=0)
+        write(memory, number)
     store = CountingStore(memory)
-    lost_logs.tell(store, TellLogGap(job="job", run="abcdefghij-1", host=0, at=0.0, reason="gone"))
-    told = memory.get(keys.log_segment("job", "abcdefghij-1", 0, segments + 1)).data
+    lost_logs.tell(store, GONE)
+    told = proved(memory, segments + 1)
     since = b"2027-01-15T08:00:02" if segments else b"1970-01-01T00:00:00"
     assert told == since + b".000000Z gap F an unknown number of bytes of output are missing here: gone\n"
     assert sum(store.calls.values()) < 25
@@ -97,7 +111,24 @@ class _Impatient(CountingStore):
 def test_a_number_that_no_host_reaches_does_not_hold_up_the_search_for_the_end() -> None:
     memory = MemoryStore(now=lambda: AT)
     for number in (*range(1, 1501), 9_999_999_999):
-        memory.put(keys.log_segment("job", "abcdefghij-1", 0, number), LINE, generation=0)
+        write(memory, number)
     store = _Impatient(memory)
-    lost_logs.tell(store, TellLogGap(job="job", run="abcdefghij-1", host=0, at=0.0, reason="gone"))
-    assert memory.get(keys.log_segment("job", "abcdefghij-1", 0, 1501)).data.endswith(b"missing here: gone\n")
+    lost_logs.tell(store, GONE)
+    assert proved(memory, 1501).endswith(b"missing here: gone\n")
+
+
+def test_who_takes_the_numbers_after_a_log_neither_hides_its_end_nor_holds_up_the_jobs() -> None:
+    memory = MemoryStore(now=lambda: AT)
+    theirs = RunKey(b"t" * 32)
+    write(memory, 1)
+    for number in (2, 3, 1_999_999_998, 1_999_999_999, 2_000_000_000, 2_000_000_001):
+        write(memory, number, theirs)
+    for _ in range(2):  # the second time after a crash
+        lost_logs.tell(memory, GONE)
+    found = [
+        number
+        for number in range(2_000_000_000, 2_000_000_010)
+        if memory.head(keys.log_segment("job", "abcdefghij-1", 0, number))
+    ]
+    assert found == [2_000_000_000, 2_000_000_001, 2_000_000_002]
+    assert proved(memory, 2_000_000_002).endswith(b"missing here: gone\n")

@@ -102,7 +102,15 @@ class AttackedSlices:
         gcs = GcsStore(bucket, client=client, parts_prefix=f"{BASTION}/append-parts/", write_interval_seconds=0.0)
         return PrefixedStore(gcs, f"{BASTION}/")
 
-    def submit(self, name: str, command: str, *, hosts: int = 1, env: Mapping[str, str] | None = None) -> str:
+    def submit(
+        self,
+        name: str,
+        command: str,
+        *,
+        hosts: int = 1,
+        env: Mapping[str, str] | None = None,
+        output_dir: str | None = None,
+    ) -> str:
         """Return the run of its first attempt."""
         spec = job_spec.new(
             name=name,
@@ -111,7 +119,9 @@ class AttackedSlices:
             user_id="alice",
             project_id="a",
             now=time.time(),
-            options=JobOptions(instance_type=f"tpu-v4-{8 * hosts}", env_vars=dict(env or {}), setup=""),
+            options=JobOptions(
+                instance_type=f"tpu-v4-{8 * hosts}", env_vars=dict(env or {}), setup="", output_dir=output_dir
+            ),
         )
         meta = self.store("user").put(keys.active(name), spec.to_bytes(), generation=0)
         return f"{keys.job_uid(f'gs://{BUCKET}/{BASTION}', name, meta.generation)}-1"
@@ -156,6 +166,13 @@ class AttackedSlices:
     def ticks(self, number: int) -> None:
         for _ in range(number):
             self.step()
+
+    def lose(self, run: str) -> None:
+        """Take the run's slice away, as the platform does."""
+        for (each, _), (host, _) in self._hosts.items():
+            if each == run:
+                host.shut_down()
+        self.slices.lose(keys.gang(run))
 
     def key_of(self, run: str) -> RunKey:
         token = next(request.token for request in self.slices.created if request.run == run)

@@ -15,6 +15,7 @@ from bastion.core.errors import NotFound
 from bastion.ports import ObjectStore
 from bastion.wiring.local_home import LocalHome
 from tests.support.job_specs import new_spec
+from tests.support.stored_logs import stored_text
 
 USER = "tester"
 
@@ -74,6 +75,5 @@ class RootJob:
         return sorted({meta.key.removeprefix(logs).split("/")[0] for meta in self.store.list(logs)})
 
     def output(self, run: str, host: int = 0) -> list[str]:
-        metas = list(self.store.list(keys.log_segments(self.name, run, host)))
-        text = b"".join(self.store.get(meta.key).data for meta in metas).decode()
+        text = stored_text(self.store, keys.log_segments(self.name, run, host))
         return [line.split(" ", 3)[3] for line in text.splitlines()]

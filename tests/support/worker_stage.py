@@ -26,6 +26,7 @@ from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.memory_store import MemoryStore
 from bastion.wiring.buckets import open_bucket
 from bastion.wiring.secrets import secret_sources
+from tests.support.stored_logs import stored_text
 from tests.support.waiting import until
 
 RUN = "abcdefghij-1"
@@ -98,6 +99,7 @@ class Stage:
             output_to=output_to,
             time_left=time_left,
             root=root,
+            proofs={f"{run.partition('-')[0]}-{attempt}": KEY.public for attempt in range(1, 10)},
         )
         meta = self.memory.head(keys.order(run))
         self.memory.put(keys.order(run), order.to_bytes(), generation=0 if meta is None else meta.generation)
@@ -211,8 +213,7 @@ class Stage:
 
     def log(self, worker: int = 0, *, run: str = RUN, source: keys.LogSource = "worker") -> list[str]:
         """The log's lines without their instants."""
-        metas = self.memory.list(keys.log_segments("job", run, worker, source=source))
-        text = b"".join(self.memory.get(meta.key).data for meta in metas).decode()
+        text = stored_text(self.memory, keys.log_segments("job", run, worker, source=source))
         return [line.split(" ", 1)[1] for line in text.splitlines()]
 
 

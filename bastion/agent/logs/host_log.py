@@ -62,7 +62,9 @@ class HostLog:
         self._clock = clock
         self._on_change = on_change
         self._cutter = LineCutter()
-        self._segments = SegmentStore(store, job=arguments.job, run=arguments.run, host=identity.host, source=source)
+        self._segments = SegmentStore(
+            store, job=arguments.job, run=arguments.run, host=identity.host, run_key=identity.run_key, source=source
+        )
         self._pump: LogPump | None = None
         self._last: LogRecord | None = None
         raw_log = arguments.raw_log if source == "worker" else ""

@@ -11,6 +11,7 @@ from bastion.agent.outputs.store import OutputStore
 from bastion.agent.outputs.sync import OutputSync
 from bastion.core import limits
 from bastion.core.bucket import keys, outputs, protocol
+from bastion.core.bucket.manifest_proofs import ManifestProofs
 from bastion.core.bucket.protocol import Order
 from bastion.core.errors import InvalidDocument, NotFound
 from bastion.core.plurals import count
@@ -62,6 +63,7 @@ def download(parts: HostParts, order: Order, into: Path) -> OutputDownload:
         folder,
         into,
         run=parts.identity.arguments.run,
+        proofs=_proofs(parts, order, owner),
         backoff=_backoff(parts),
         on_done=parts.wakeup.set,
         files=parts.state.files,
@@ -87,7 +89,12 @@ def begin(parts: HostParts, order: Order, folder: Path) -> OutputSync:
     arguments = parts.identity.arguments
     local = arguments.poll_seconds <= _LOCAL_POLL_SECONDS
     sync = OutputSync(
-        OutputStore(store, stored),
+        OutputStore(
+            store,
+            stored,
+            proofs=_proofs(parts, order, parts.identity.host),
+            run_key=parts.identity.run_key,
+        ),
         folder,
         run=arguments.run,
         backoff=_backoff(parts),
@@ -101,7 +108,9 @@ def begin(parts: HostParts, order: Order, folder: Path) -> OutputSync:
 
 def describe(restored: Restored) -> list[str]:
     """Log lines about the restored outputs."""
-    lines = [f"skipping incomplete outputs: {text}" for text in restored.passed_over]
+    lines = [f"skipping outputs: {text}" for text in restored.passed_over]
+    if restored.passed_over_more:
+        lines.append(f"skipping outputs of {count(restored.passed_over_more, 'more manifest')}")
     manifest = restored.manifest
     if manifest is not None:
         lines.append(
@@ -121,6 +130,15 @@ def describe_missing(sync: OutputSync) -> str:
     more = f" and {len(names) - _NAMES_MAX} more" if len(names) > _NAMES_MAX else ""
     shown = ", ".join(f"{name} ({sync.left_out[name]})" for name in names[:_NAMES_MAX])
     return f"not stored: {shown}{more}"
+
+
+def _proofs(parts: HostParts, order: Order, host: int) -> ManifestProofs:
+    """Of this run and of the job's earlier ones, as the order has them."""
+    arguments = parts.identity.arguments
+    return ManifestProofs(
+        place=outputs.of_run(arguments.run, arguments.job, host),
+        public_keys={**order.proofs, arguments.run: parts.identity.run_key.public},
+    )
 
 
 def _backoff(parts: HostParts) -> Backoff:

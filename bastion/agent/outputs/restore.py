@@ -2,6 +2,7 @@
 
 Invariants:
 * The command finds all files of one manifest, each verified, or none.
+* What is restored was written by an earlier run of the same job, which its manifest proves.
 * Every host of a run begins with the outputs of earlier runs, never with those of another host in this run.
 """
 
@@ -23,12 +24,16 @@ from bastion.agent.download import Cancelled, Download
 from bastion.agent.outputs.sync import AT_ONCE
 from bastion.core import limits
 from bastion.core.bucket import outputs
+from bastion.core.bucket.manifest_proofs import ManifestProofs
 from bastion.core.bucket.outputs import Manifest, StoredFile
 from bastion.core.errors import InvalidDocument, NotFound
 from bastion.ports import ObjectStore
 
 _log = logging.getLogger(__name__)
 
+
+# Whoever may write to the folder can put thousands there.
+_PASSED_OVER_SAID = 5
 
 Files: TypeAlias = Callable[[], AbstractContextManager[None]]
 
@@ -39,10 +44,17 @@ class _NotWhole(Exception):
 
 @dataclass(slots=True, kw_only=True)
 class Restored:
-    """What a host begins with: the restored manifest, if any, and why newer ones were skipped."""
+    """What a host begins with: the restored manifest, if any, and why newer ones were skipped, of the first ones."""
 
     manifest: Manifest | None = None
     passed_over: list[str] = field(default_factory=list)
+    passed_over_more: int = 0
+
+    def pass_over(self, text: str) -> None:
+        if len(self.passed_over) < _PASSED_OVER_SAID:
+            self.passed_over.append(text)
+        else:
+            self.passed_over_more += 1
 
 
 def restore(
@@ -51,6 +63,7 @@ def restore(
     into: Path,
     *,
     run: str,
+    proofs: ManifestProofs,
     is_cancelled: Callable[[], bool] = lambda: False,
     files: Files = nullcontext,
 ) -> Restored:
@@ -59,15 +72,19 @@ def restore(
     Args:
         folder: A `keys.outputs`.
         run: The current run, which does not count.
+        proofs: Of earlier runs.
         files: Gives a thread the rights to write the folder.
     """
     result = Restored()
     prefix = folder + outputs.MANIFEST_PREFIX
-    names = [meta.key.removeprefix(folder) for meta in store.list(prefix)]
-    for name in sorted((name for name in names if outputs.seq_of_manifest(name) is not None), reverse=True):
+    found = (outputs.seq_of_manifest(meta.key.removeprefix(folder)) for meta in store.list(prefix))
+    for seq in sorted((seq for seq in found if seq is not None), reverse=True):
+        name = outputs.manifest_name(seq)
+        if is_cancelled():
+            raise Cancelled
         staging = into.with_name(f".{into.name}.bastion-restore")  # no name of an input or of the code
         try:
-            manifest = outputs.read(store.get(folder + name, max_bytes=limits.OUTPUT_MANIFEST_MAX_BYTES).data)
+            manifest = proofs.read(seq, store.get(folder + name, max_bytes=limits.OUTPUT_MANIFEST_MAX_BYTES).data)
             if manifest.run == run:
                 continue
             with files():
@@ -77,7 +94,7 @@ def restore(
                 _move(manifest, staging, into)
         except (InvalidDocument, NotFound, _NotWhole, ValueError) as error:  # ValueError: a key that no store can hold
             _log.warning("skipping %s%s: %s", folder, name, error)
-            result.passed_over.append(f"{name}: {error}")
+            result.pass_over(f"{name}: {error}")
             continue
         finally:
             with files():
@@ -156,6 +173,7 @@ class OutputDownload(Download):
         into: Path,
         *,
         run: str,
+        proofs: ManifestProofs,
         backoff: Backoff,
         on_done: Callable[[], None],
         files: Files = nullcontext,
@@ -167,6 +185,7 @@ class OutputDownload(Download):
         self._folder = folder
         self._into = into
         self._run = run
+        self._proofs = proofs
         self._files = files
         self.restored = Restored()
 
@@ -177,6 +196,7 @@ class OutputDownload(Download):
                 self._folder,
                 self._into,
                 run=self._run,
+                proofs=self._proofs,
                 is_cancelled=self._cancelled.is_set,
                 files=self._files,
             )

@@ -4,6 +4,7 @@ Invariants:
 * A manifest is written after all objects that it names. Older manifests are deleted later, and then objects that only
   they named.
 * If a write's result is unknown, the caller continues with a higher number: no name is used twice.
+* Manifests that prove no run of this job count for nothing. They and what they name stay: they are not ours to delete.
 """
 
 from __future__ import annotations
@@ -13,9 +14,11 @@ import logging
 from dataclasses import dataclass
 
 from bastion.core import limits
-from bastion.core.bucket import outputs
+from bastion.core.bucket import outputs, segment_proofs
+from bastion.core.bucket.manifest_proofs import ManifestProofs, UnprovedManifest
 from bastion.core.bucket.outputs import Manifest, Part
-from bastion.core.errors import InvalidDocument, NotFound, StoreError
+from bastion.core.errors import AccessDenied, InvalidDocument, NotFound, PreconditionFailed, StoreError
+from bastion.core.run_keys import RunKey
 from bastion.ports import ObjectStore
 
 _log = logging.getLogger(__name__)
@@ -30,9 +33,13 @@ class _Stored:
 class OutputStore:
     """A host's outputs in the bucket. `newest` is the newest complete manifest."""
 
-    def __init__(self, store: ObjectStore, folder: str) -> None:
+    def __init__(self, store: ObjectStore, folder: str, *, proofs: ManifestProofs, run_key: RunKey) -> None:
+        """`proofs`: of this run and of earlier ones; `run_key`: this run's."""
         self._store = store
         self._folder = folder
+        self._proofs = proofs
+        self._run_key = run_key
+        self._foreign: set[str] = set()  # objects that unproved manifests name
         self._seq = 0
         self._objects: dict[str, _Stored] = {}
         self._by_digest: dict[str, str] = {}
@@ -43,6 +50,7 @@ class OutputStore:
         """Find what earlier runs stored, and delete what is obsolete."""
         self._objects.clear()
         self._manifests.clear()
+        self._foreign.clear()
         found: dict[int, int] = {}
         for meta in self._store.list(self._folder):
             name = meta.key.removeprefix(self._folder)
@@ -60,10 +68,17 @@ class OutputStore:
         for seq, generation in found.items():
             try:
                 key = self._folder + outputs.manifest_name(seq)
-                manifest = outputs.read(self._store.get(key, max_bytes=limits.OUTPUT_MANIFEST_MAX_BYTES).data)
-            except (InvalidDocument, NotFound) as error:
+                data = self._store.get(key, max_bytes=limits.OUTPUT_MANIFEST_MAX_BYTES).data
+                manifest = self._proofs.read(seq, data)
+            except UnprovedManifest as error:
+                _log.warning("ignoring manifest %d of the outputs: %s", seq, error)
+                if error.manifest is not None:
+                    self._foreign.update(part.object for part in error.manifest.objects())
+                continue
+            except (InvalidDocument, NotFound) as error:  # too large, or deleted since
                 _log.warning("ignoring manifest %d of the outputs: %s", seq, error)
                 continue
+            self._seq = max(self._seq, seq)
             if outputs.is_complete(manifest, sizes):
                 self._manifests[seq] = (manifest, generation)
         self._prune()
@@ -88,10 +103,26 @@ class OutputStore:
 
     def commit(self, manifest: Manifest) -> None:
         """Write the manifest. After a StoreError it may or may not exist; use another number."""
-        key = self._folder + outputs.manifest_name(manifest.seq)
-        meta = self._store.put(key, manifest.to_bytes(), generation=0)
+        while True:
+            key = self._folder + outputs.manifest_name(manifest.seq)
+            try:
+                meta = self._store.put(key, self._proofs.to_bytes(manifest, self._run_key), generation=0)
+                break
+            except (PreconditionFailed, AccessDenied) as error:
+                if isinstance(error, AccessDenied) and self._store.head(key) is None:
+                    raise
+                self._seq = self._free_seq(manifest.seq)
+                _log.warning("others wrote %s; the outputs go on at number %d", key, self._seq)
+                manifest = manifest.model_copy(update={"seq": self._seq})
         self._manifests[manifest.seq] = (manifest, meta.generation)
         self._prune()
+
+    def _free_seq(self, after: int) -> int:
+        """The first number that no manifest has: whoever may write here can have taken many."""
+        start = self._folder + outputs.manifest_name(after)
+        metas = self._store.list(self._folder + outputs.MANIFEST_PREFIX, start_after=start)
+        found = (outputs.seq_of_manifest(meta.key.removeprefix(self._folder)) for meta in metas)
+        return segment_proofs.free_number((seq for seq in found if seq is not None), after)
 
     def _prune(self) -> None:
         """Delete obsolete objects; a failure is retried after the next sync."""
@@ -105,7 +136,7 @@ class OutputStore:
                 key = self._folder + outputs.manifest_name(seq)
                 self._store.delete(key, generation=self._manifests[seq][1])
                 del self._manifests[seq]
-            for name in sorted(self._objects.keys() - needed.keys()):
+            for name in sorted(self._objects.keys() - needed.keys() - self._foreign):
                 self._store.delete(self._folder + name, generation=self._objects[name].generation)
                 del self._objects[name]
         except StoreError as error:

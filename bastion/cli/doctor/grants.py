@@ -1,7 +1,7 @@
 """Judge the IAM policies of a bucket and its managed folders by who should be able to do what.
 
 Who is who comes from the bindings: whoever may write the whole ROOT is the daemon or an administrator, whoever may
-write heartbeats is a host, everybody else is a user. Conditions count as if they held, except two of hosts.
+write heartbeats is a host, everybody else is a user. Conditions count as if they held, except three of hosts.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ _HOSTS = {
     keys.RUNS: Right.READ,
     keys.JOBS_CLAIMS: Right.READ | Right.CREATE,
     keys.BEATS: _WRITE,
-    "logs/": _WRITE,
+    "logs/": Right.READ,
     "outputs/": _WRITE,
     "bundles/": Right.READ,
     "agents/": Right.READ,
@@ -224,6 +224,8 @@ def on_quota_folder(url: str, found: Sequence[Grant], trusted: frozenset[str]) -
 def _conditional(one: Grant, rights: Right, *, is_host: bool) -> Right:
     if is_host and one.folder == keys.RUNS and "/reports/" in one.condition:
         return _WRITE
+    if is_host and one.folder == "logs/" and "/logs/{job}.d/" in one.condition:
+        return Right.READ | Right.CREATE
     if is_host and not one.folder and "endsWith(" in one.condition and f"/{keys.LEASE}" in one.condition:
         return Right.READ
     return rights
@@ -236,6 +238,8 @@ def _too_much(
         why = "commands of users run on hosts, and may get this account's token there"
         if folder == keys.JOBS_CLAIMS:
             why += ": one could take another run's place, or open its gate again"
+        elif folder == "logs/":
+            why += ": one could delete another's log, or write logs that only the daemon writes"
     elif mode is Mode.INBOX and folder in (keys.JOBS_ACTIVE, keys.JOBS_USER_STATES):
         why = "this bastion takes jobs and requests from inbox/<user>/ only; what others write here proves nothing"
     else:

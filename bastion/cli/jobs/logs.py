@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Mapping
 
 from absl import flags
 
@@ -17,10 +17,12 @@ from bastion.cli.output import plain, say
 from bastion.cli.since import since
 from bastion.cli.target import Target
 from bastion.client import Client, Ended, FollowOptions, JobInfo, LogWindow, RunLogs, Stage, runs_of, slices_of
+from bastion.client.jobs.follow import left_out
 from bastion.core.bucket.keys import LogSource, Run
 from bastion.core.errors import Refused
 from bastion.core.model import job_spec
 from bastion.core.model.job_spec import JobSpec
+from bastion.core.model.run_public_keys import RunPublicKeys
 from bastion.core.plurals import count
 
 _TAIL_MAX = 100_000
@@ -71,6 +73,12 @@ def _define(values: flags.FlagValues) -> None:
         False,
         "Pass control sequences on to the terminal. They can change its title, its clipboard and its content, so use "
         "this only for jobs you trust.",
+        flag_values=values,
+    )
+    flags.DEFINE_boolean(
+        "unproved",
+        False,
+        "Show also what does not prove to be of the job's hosts: other jobs' hosts may have written it.",
         flag_values=values,
     )
     flags.DEFINE_string(
@@ -129,7 +137,9 @@ def _show(call: Invocation, client: Client, target: Target, name: str, wanted_ui
     info = client.look(name)
     uid, runs = _choose(client, name, info, wanted_uid)
     live = info is not None and info.uid == uid and info.stage in (Stage.SUBMITTED, Stage.KNOWN)
-    spec = _spec(client, name, uid, info)
+    spec, known = _spec_and_keys(client, name, uid, info)
+    if not call.flags.unproved:
+        runs = _proved(name, runs, known)
     hosts = spec.hosts if spec else None
     if worker is not None and hosts is not None and worker >= hosts:
         raise NoOutput(f"the job {name!r} has no worker {worker}; its workers are 0 to {hosts - 1}")
@@ -144,7 +154,10 @@ def _show(call: Invocation, client: Client, target: Target, name: str, wanted_ui
     source: LogSource = "proxy" if call.flags.proxy else "worker"
     if call.flags.proxy and spec is not None and not (spec.runner and spec.runner.proxy):
         raise NoOutput(f"the job {name!r} has no storage proxy; use bastion launch --proxy to run one")
-    opened = _last(client, name, shown, window, hosts=hosts, worker=worker, source=source)
+    public_keys = {run: (known.of(run) if known is not None else None) or "" for run in shown}
+    if call.flags.unproved:
+        public_keys = dict.fromkeys(shown, "")
+    opened = _last(client, name, public_keys, window, hosts=hosts, worker=worker, source=source)
     printer = LogPrinter(
         prefixed=False if worker is not None else None,
         as_json=call.json,
@@ -166,6 +179,7 @@ def _show(call: Invocation, client: Client, target: Target, name: str, wanted_ui
                 since=window.since,
                 tail=window.lines_back,
                 source=source,
+                unproved=call.flags.unproved,
             ),
             printer=printer,
             hint=False,
@@ -179,6 +193,9 @@ def _show(call: Invocation, client: Client, target: Target, name: str, wanted_ui
         for pieces in logs.drain():
             printer.show(pieces)
     printer.finish()
+    for _, logs in opened:
+        if logs.unproved:
+            say(f"bastion: {left_out(logs.unproved, logs.unproved_below)}")
     if shown and window.narrow and not printer.shown:
         say(f"bastion: {name} has output, but no line matches")
     if call.flags.follow and info is not None and info.uid == uid and info.result is not None:
@@ -192,18 +209,30 @@ def _show(call: Invocation, client: Client, target: Target, name: str, wanted_ui
 def _last(
     client: Client,
     name: str,
-    runs: Sequence[Run],
+    runs: Mapping[Run, str],
     window: LogWindow,
     *,
     hosts: int | None,
     worker: int | None,
     source: LogSource,
 ) -> list[tuple[Run, RunLogs]]:
-    """Open the runs that hold the last lines asked for; all runs unless that number is known."""
+    """Open the runs that hold the last lines asked for; all runs unless that number is known.
+
+    `runs`: with their public keys.
+    """
     left = window.lines_back
     opened: list[tuple[Run, RunLogs]] = []
-    for run in reversed(runs):
-        logs = client.logs(name, run, hosts=hosts, worker=worker, since=window.since, tail=left, source=source)
+    for run, public_key in reversed(list(runs.items())):
+        logs = client.logs(
+            name,
+            run,
+            hosts=hosts,
+            worker=worker,
+            since=window.since,
+            tail=left,
+            source=source,
+            public_key=public_key,
+        )
         opened.insert(0, (run, logs))
         if left is not None:
             left -= logs.locate()
@@ -248,14 +277,32 @@ def _choose(client: Client, name: str, info: JobInfo | None, uid: str | None) ->
     return newest, [run for run in everything if run.uid == newest]
 
 
-def _spec(client: Client, name: str, uid: str, info: JobInfo | None) -> JobSpec | None:
+def _spec_and_keys(
+    client: Client, name: str, uid: str, info: JobInfo | None
+) -> tuple[JobSpec | None, RunPublicKeys | None]:
     if info is not None and info.uid == uid:
         if info.record is not None:
-            return info.record.job
+            return info.record.job, info.public_keys
         if info.result is not None:
             with contextlib.suppress(Refused):  # a foreign document
-                return job_spec.from_document(info.result.document, name=name)
-    return client.spec(name, uid) if uid else None
+                return job_spec.from_document(info.result.document, name=name), info.public_keys
+    return client.spec_and_keys(name, uid) if uid else (None, None)
+
+
+def _proved(name: str, runs: list[Run], known: RunPublicKeys | None) -> list[Run]:
+    """The runs that the bastion knows; tell of the others."""
+    if known is None:
+        if runs:
+            say(f"bastion: no state or result of {name} is left, so nothing proves who wrote this output")
+        return runs
+    strange = [run for run in runs if known.of(run) is None]
+    if strange:
+        which = count(len(strange), "attempt")
+        say(
+            f"bastion: left out the output of {which} of which the bastion has no record, such as {strange[0]}: others "
+            "may have written it; use --unproved to see it"
+        )
+    return [run for run in runs if run not in strange]
 
 
 def _nothing(name: str, info: JobInfo | None, attempt: int | None, runs: list[Run]) -> None:
@@ -286,6 +333,9 @@ LOGS = Command(
 
         With --group, each job's output follows a line with its name on stderr; the newest 1,000 completed jobs are
         searched.
+
+        Hosts of other jobs may write to the same place of the bucket. What does not prove to be of this job's hosts is
+        left out, and a line on stderr says how much; --unproved shows it.
 
         --output=json prints one JSON object per line of output: attempt, worker, at, stream, line.""",
     examples=(

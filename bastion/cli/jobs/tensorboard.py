@@ -126,12 +126,15 @@ class _Board:
         if self._mirror is None or info.uid != self._uid:
             self._uid = info.uid
             self._mirror = JobMirror(self._store_of(info), self._name, info.uid, self._folder)
+        known = info.public_keys
+        self._mirror.public_keys = known.by_run if known is not None else {}
         life = life_of(info, self._client.clock.now())
         files = self._mirror.refresh(_starts(life))
         if life is not None:
             goodput_scalars.write(self._folder, life)
         self._tell(
-            self._mirror.problem or (f"{plain(self._name)}: {count(files, 'event file')}" if files else _none(info))
+            (self._mirror.problem or (f"{plain(self._name)}: {count(files, 'event file')}" if files else _none(info)))
+            + (_left_out(self._mirror.unproved) if self._mirror.unproved else "")
         )
         return not self._mirror.problem
 
@@ -151,6 +154,11 @@ class _Board:
         if text != self._told:
             say(text)
         self._told = text
+
+
+def _left_out(manifests: int) -> str:
+    which = count(manifests, "manifest")
+    return f"; left out {which} of outputs: no attempt of this job proves to have written them, so others may have"
 
 
 def _none(info: JobInfo) -> str:

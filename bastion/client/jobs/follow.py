@@ -36,6 +36,8 @@ from bastion.core.model import job_record
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_spec import JobSpec
 from bastion.core.model.lifecycle import Status
+from bastion.core.model.run_public_keys import NOBODY, RunPublicKeys
+from bastion.core.plurals import count as count_of
 from bastion.core.status.document import BacklogEntry, JobEntry
 
 # A slot that fails may have made many requests.
@@ -126,6 +128,7 @@ class FollowOptions:
         since: Output before this instant may be skipped; seconds since the epoch.
         tail: Existing output before about the last `tail` lines of each attempt may be skipped.
         source: The job's own output, or that of its storage proxy.
+        unproved: Read also what does not prove to be of the job's hosts.
     """
 
     logs: bool = True
@@ -134,6 +137,7 @@ class FollowOptions:
     since: float | None = None
     tail: int | None = None
     source: keys.LogSource = "worker"
+    unproved: bool = False
 
 
 EVERYTHING = FollowOptions()
@@ -183,6 +187,14 @@ def follow(
         client.clock.sleep(client.pace.pause(requests))
 
 
+def left_out(count: int, below: str) -> str:
+    """Tell that so many objects were not read; `below`: the folder of all of them."""
+    return (
+        f"left out {count_of(count, 'object')} below {below}: no host of this attempt proves to have written them, so "
+        "others may have; use --unproved to see them"
+    )
+
+
 def slices_of(spec: JobSpec | None) -> int:
     """The number of slices that share the job's hosts equally."""
     return spec.runner.num_replicas if spec is not None and spec.runner is not None else 1
@@ -210,6 +222,8 @@ class _Following:
         self._minute: float | None = None  # of the last progress, while the job waits for capacity
         self._run: Run | None = None
         self._logs: RunLogs | None = None
+        self._public_keys: RunPublicKeys | None = None
+        self._told_unproved = 0  # of the present run
         self._caught_up = False
         # Look at the whole job next: at first, and whenever a single object is not enough.
         self._whole = True
@@ -288,6 +302,7 @@ class _Following:
     def _remember(self, info: JobInfo) -> None:
         self._stage = info.stage
         self._record = info.record
+        self._public_keys = info.public_keys
         self._spec_seen = info.generation
         if info.stage is Stage.SUBMITTED:
             self._state_seen = max(self._state_seen, 0)
@@ -316,6 +331,7 @@ class _Following:
             return None
         result = info.result if info else self._client.result(self._name, self._uid)
         if result is not None:
+            self._public_keys = result.public_keys
             return Ended(result=result, exit_code=result.exit_code, message=result.message)
         return self._gone()
 
@@ -343,6 +359,7 @@ class _Following:
         state = job_record.read(stored.data, name=self._name)
         if isinstance(state, JobRecord) and self._is_ours(state) and state.status is not Status.COMPLETED:
             self._record, self._stage = state, Stage.KNOWN
+            self._public_keys = state.public_keys
             if self._what.logs:
                 yield from self._switch_to(state.attempt.number if state.attempt else None)
             yield from self._look_at_status()
@@ -404,6 +421,7 @@ class _Following:
             pieces = self._logs.poll()
             if pieces:
                 yield self._logged(pieces)
+        yield from self._unproved(last=False)
 
     def _logged(self, pieces: list[LogPiece]) -> Logged:
         for piece in pieces:
@@ -429,21 +447,44 @@ class _Following:
     def _runs(self) -> list[Run]:
         """Later runs with output, without the cleanup command's."""
         after = self._run.attempt if self._run else self._what.first_attempt - 1
-        return [run for run in runs_of(self._client.store, self._name, self._uid) if run.attempt > after]
+        runs = runs_of(self._client.store, self._name, self._uid)
+        return [run for run in runs if run.attempt > after and self._key_of(run) != NOBODY]
+
+    def _key_of(self, run: Run) -> str:
+        if self._what.unproved:
+            return ""
+        known = self._public_keys.of(run) if self._public_keys is not None else None
+        return NOBODY if known is None else known
+
+    def _unproved(self, *, last: bool) -> Iterator[Event]:
+        """Tell once that something was left out, and at the end of a run how much if it became more."""
+        count = self._logs.unproved if self._logs is not None else 0
+        if self._logs is not None and count > self._told_unproved and (last or not self._told_unproved):
+            self._told_unproved = count
+            yield Noted(text=left_out(count, self._logs.unproved_below))
 
     def _begin(self, run: Run) -> Iterator[Event]:
         """Finish the present run and switch to another."""
         if self._logs is not None:
             for pieces in self._logs.drain():
                 yield Logged(pieces=pieces)
+            yield from self._unproved(last=True)
         spec = self._record.job if self._record is not None else self._client.spec(self._name, self._uid)
         hosts = spec.hosts if spec else None
         what = self._what
         tail = None if self._caught_up else what.tail
         self._run = run
+        self._told_unproved = 0
         self.unfinished.clear()
         self._logs = self._client.logs(
-            self._name, run, hosts=hosts, worker=what.worker, since=what.since, tail=tail, source=what.source
+            self._name,
+            run,
+            hosts=hosts,
+            worker=what.worker,
+            since=what.since,
+            tail=tail,
+            source=what.source,
+            public_key=self._key_of(run),
         )
         yield StartedAttempt(run=run, hosts=hosts, slices=slices_of(spec))
 
@@ -452,10 +493,12 @@ class _Following:
         assert self._logs is not None  # just begun
         for pieces in self._logs.drain():
             yield Logged(pieces=pieces)
+        yield from self._unproved(last=True)
 
     def _drain(self) -> Iterator[Event]:
         if self._logs is not None:
             for pieces in self._logs.drain():
                 yield Logged(pieces=pieces)
+            yield from self._unproved(last=True)
         for run in self._runs():
             yield from self._all_of(run)

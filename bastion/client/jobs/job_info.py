@@ -9,6 +9,7 @@ from enum import Enum
 from bastion.client.jobs.results import Result
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.lifecycle import Status
+from bastion.core.model.run_public_keys import RunPublicKeys
 from bastion.core.status.document import JobEntry
 
 
@@ -53,6 +54,16 @@ class JobInfo:
     result: Result | None = None
     problem: str = ""
     generation: int = 0
+
+    @property
+    def public_keys(self) -> RunPublicKeys | None:
+        """The public keys of its runs; None if there is neither a record nor a result that has them."""
+        if self.record is not None and self.record.uid == self.uid:
+            return self.record.public_keys
+        if self.result is not None:
+            return self.result.public_keys
+        # It had no run yet: whatever is in its folders is another's.
+        return RunPublicKeys(uid=self.uid) if self.stage in (Stage.SUBMITTED, Stage.INVALID) else None
 
     @property
     def labels(self) -> Mapping[str, str]:

@@ -21,6 +21,7 @@ from bastion.core.errors import InvalidDocument, InvalidSpec, NotFound, ObjectTo
 from bastion.core.model import job_record, job_spec, refusal
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.lifecycle import Status
+from bastion.core.model.run_public_keys import NOBODY, RunPublicKeys
 from bastion.core.status.document import BacklogEntry, JobEntry
 
 # Names considered for "did you mean"; a bucket may hold a hundred thousand results.
@@ -149,20 +150,26 @@ class Lookup(Overview):
 
     def spec(self, name: str, uid: str) -> job_spec.JobSpec | None:
         """The spec of the job with that uid, live or completed; None if it is not available."""
+        return self.spec_and_keys(name, uid)[0]
+
+    def spec_and_keys(self, name: str, uid: str) -> tuple[job_spec.JobSpec | None, RunPublicKeys | None]:
+        """The spec of the job with that uid, and the public keys of its runs; each None if it is not available."""
+        public_keys = None
         try:
             state = self._state(name)
             if isinstance(state, JobRecord) and state.uid == uid:
-                return state.job
+                return state.job, state.public_keys
             result = self.result(name, uid)
             if result is not None:
-                return job_spec.from_document(result.document, name=name)
+                public_keys = result.public_keys
+                return job_spec.from_document(result.document, name=name), public_keys
             owner = self._inbox_of(state)
             stored = self.store.get(keys.active(name, owner), max_bytes=limits.SPEC_MAX_BYTES)
             if self._uid(name, stored.meta.generation, owner=owner) == uid:
-                return job_spec.parse(stored.data, name=name, bastion=self.bastion)
+                return job_spec.parse(stored.data, name=name, bastion=self.bastion), RunPublicKeys(uid=uid)
         except (NotFound, InvalidDocument, Refused):
-            return None
-        return None
+            return None, public_keys
+        return None, public_keys
 
     def kept_out(self, info: JobInfo) -> BacklogEntry | None:
         """The entry of `backlog` that keeps a submitted job out of the queue; None if none does."""
@@ -181,8 +188,16 @@ class Lookup(Overview):
         since: float | None = None,
         tail: int | None = None,
         source: keys.LogSource = "worker",
+        public_key: str | None = None,
     ) -> RunLogs:
-        """Open the output of one run; for the arguments see `RunLogs`."""
+        """Open the output of one run; for the arguments see `RunLogs`.
+
+        Args:
+            public_key: None: look for the run's, and read nothing that does not prove to be of it.
+        """
+        if public_key is None:
+            known = self.spec_and_keys(name, run.uid)[1]
+            public_key = known.of(run) if known is not None else None
         return RunLogs(
             self.store,
             name,
@@ -193,6 +208,7 @@ class Lookup(Overview):
             since=since,
             tail=tail,
             source=source,
+            public_key=NOBODY if public_key is None else public_key,
         )
 
     def history(self, name: str) -> list[str]:

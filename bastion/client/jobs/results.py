@@ -26,6 +26,7 @@ from bastion.core import documents, limits
 from bastion.core.errors import EXIT_CANCELLED, EXIT_REFUSED, InvalidDocument
 from bastion.core.model import job_record
 from bastion.core.model.job_record import Instant
+from bastion.core.model.run_public_keys import RunPublicKeys
 
 
 class _Part(BaseModel):
@@ -65,6 +66,7 @@ class PastAttempt(_Part):
 
     Attributes:
         running_since: None if no host ever ran the command.
+        public_key: Proves what its hosts wrote; empty if an older version started it.
         zone: Empty on the bastion itself, or if it was not recorded.
         tries: The failed tries before the last.
     """
@@ -84,6 +86,7 @@ class PastAttempt(_Part):
     first_step: StrictInt | None = None
     last_step: StrictInt | None = None
     zone: StrictStr = ""
+    public_key: StrictStr = ""
     tries: Annotated[tuple[PastTry, ...], BeforeValidator(_objects)] = ()
 
     @staticmethod
@@ -98,6 +101,7 @@ class PastCleanup(_Part):
     outcome: StrictStr = ""
     exit_code: StrictInt | None = None
     message: StrictStr = ""
+    public_keys: tuple[StrictStr, ...] = ()
 
 
 class Result(_Part):
@@ -119,8 +123,16 @@ class Result(_Part):
     by: StrictStr = ""
     queued_at: Instant | None = None
     attempts: Annotated[tuple[PastAttempt, ...], BeforeValidator(_objects)] = ()
+    earlier_keys: Mapping[str, str] = Field(default_factory=dict)
     cleanup: PastCleanup = PastCleanup()
     document: Mapping[str, Any] = Field(default_factory=dict)
+
+    @property
+    def public_keys(self) -> RunPublicKeys:
+        """The public keys of its runs."""
+        earlier = {int(number): key for number, key in self.earlier_keys.items() if number.isdecimal()}
+        past = {attempt.number: attempt.public_key for attempt in self.attempts}
+        return RunPublicKeys(uid=self.uid, attempts={**earlier, **past}, cleanups=self.cleanup.public_keys)
 
     @property
     def labels(self) -> Mapping[str, str]:

@@ -9,8 +9,9 @@ Invariants:
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from bastion.client.logs.pieces import LogPiece, gap, read_pieces
@@ -53,6 +54,7 @@ class Cursor:
         probes: Looks since the last listing.
         waking: Backoff for a look because another worker has news.
         going_on: Backoff for a second look at once, after looks that all found something.
+        left_out: Numbers beyond `seq` that objects have which prove no host of the run.
     """
 
     worker: int
@@ -66,6 +68,7 @@ class Cursor:
     probes: int = 0
     waking: _LookBackoff = field(default_factory=_LookBackoff)
     going_on: _LookBackoff = field(default_factory=_LookBackoff)
+    left_out: set[int] = field(default_factory=set)
     # The rest of the segment that is being given, and its size.
     _pieces: Iterator[LogPiece] = field(default_factory=lambda: iter(()))
     _reading: int = 0
@@ -115,15 +118,22 @@ class Cursor:
     def next_numbers(self, limit: int) -> list[int]:
         """The next segments to fetch, up to an unconfirmed gap."""
         numbers: list[int] = []
-        expected = self.seq + 1
+        expected = self._next_after(self.seq)
         for known in self._known:
             if known.start > expected and expected not in self._missing:
                 break
             numbers += known[: limit - len(numbers)]
             if len(numbers) == limit:
                 break
-            expected = known.stop
+            expected = self._next_after(known.stop - 1)
         return numbers
+
+    def _next_after(self, number: int) -> int:
+        """The next number that may be the host's."""
+        number += 1
+        while number in self.left_out:
+            number += 1
+        return number
 
     # -- what was learned ---------------------------------------------------------------------------------------
 
@@ -135,25 +145,29 @@ class Cursor:
             unwanted: Skip segments up to this one, and report none of them as missing.
         """
         before = self._known[-1].stop if self._known else self.seq + 1
+        if self.left_out:
+            numbers = list(_without(numbers, self.left_out))
         for known in numbers:
             self.seen += len(range(max(known.start, before), known.stop))
         self._known = deque(numbers)
         self.skip_to(unwanted)
-        holes, expected = set(), self.seq + 1
+        holes, expected = set(), self._next_after(self.seq)
         for known in self._known:
             if known.start > expected:
                 holes.add(expected)
-            expected = known.stop
+            expected = self._next_after(known.stop - 1)
         self._missing = self._holes & holes
         self._holes = frozenset(holes)
         self.probes = 0
-        return expected > max(before, self.seq + 1)
+        return bool(self._known) and self._known[-1].stop > max(before, self.seq + 1)
 
     def skip_to(self, number: int) -> None:
         """Skip all segments up to that one."""
         if number <= self.seq:
             return
         self.seq = number
+        if self.left_out:
+            self.left_out = {each for each in self.left_out if each > number}
         while self._known and self._known[0].stop <= number + 1:
             self._known.popleft()
         if self._known and self._known[0].start <= number:
@@ -161,15 +175,26 @@ class Cursor:
 
     def take(self, number: int, data: bytes | None) -> None:
         """Take the content of the next segment; None: it was deleted after the listing."""
-        if number > self.seq + 1:
-            which = (
-                f"segment {number - 1} is" if number == self.seq + 2 else f"segments {self.seq + 1} to {number - 1} are"
-            )
+        first = self._next_after(self.seq)
+        if number > first:
+            which = f"segment {first} is" if number == first + 1 else f"segments {first} to {number - 1} are"
             self.reserve.append(f"{which} no longer in the bucket")
         self.reserve.append(f"segment {number} was deleted from the bucket" if data is None else data)
         if not self._known:
             self.seen += 1  # found without a listing
         self.skip_to(number)
+
+    def leave_out(self, number: int) -> None:
+        """Pass over an object that proves no host of the run.
+
+        Only the host's next number can be passed for good: beyond a hole, the host may still write what is missing.
+        """
+        if number <= self.seq:
+            return
+        self.left_out.add(number)
+        self.skip_to(self._next_after(self.seq) - 1)
+        if number > self.seq:
+            self._known = deque(_without(self._known, {number}))
 
     def looked(self, *, found: bool) -> None:
         """Record whether a look found something."""
@@ -203,3 +228,16 @@ class Cursor:
         self.next_piece = None
         self.unpack()
         return piece
+
+
+def _without(numbers: Iterable[range], left_out: set[int]) -> Iterator[range]:
+    """The same numbers without those that are left out."""
+    cuts = sorted(left_out)
+    for known in numbers:
+        start = known.start
+        for cut in cuts[bisect_left(cuts, known.start) : bisect_left(cuts, known.stop)]:
+            if cut > start:
+                yield range(start, cut)
+            start = cut + 1
+        if start < known.stop:
+            yield range(start, known.stop)

@@ -76,7 +76,9 @@ class Numbers:
         number = keys.segment_number(name) or 0
         if number <= self.beyond:
             return
-        self._wanted = self._wanted or meta.updated >= self.written_since
+        # After a hole, the host may still write what is before this one.
+        follows = not self.ranges or self.ranges[-1].stop == number
+        self._wanted = self._wanted or meta.updated >= self.written_since or not follows
         if not self._wanted:
             self.unwanted = number
         if self.ranges and self.ranges[-1].stop == number:

@@ -12,21 +12,20 @@ Invariants:
 * Memory is bounded: no segment is requested while `_BYTES_HELD` are held, so at most one per connection comes on top.
   A worker holds at most `_SEGMENTS_HELD` segments, one of many workers two. If memory does not suffice for all workers,
   the merge goes on without some: each worker's lines stay in order, those of different workers only roughly.
+* With a public key, nothing is shown that does not prove the run, and such an object hides nothing that does.
 """
 
 from __future__ import annotations
 
 import heapq
-import threading
 from collections.abc import Iterable, Iterator, Sequence
-from enum import Enum
 from functools import partial
-from typing import TypeAlias
 
 from bastion.client.concurrently import concurrently
 from bastion.client.logs.cursor import Cursor
 from bastion.client.logs.folders import Numbers, folders, worker_of
 from bastion.client.logs.pieces import LogPiece
+from bastion.client.logs.segment_reads import Answer, SegmentReads, Skipped, Unproved
 from bastion.client.logs.tail import TailSearch
 from bastion.core import limits
 from bastion.core.bucket import keys
@@ -52,15 +51,6 @@ _PROBES_IN_A_ROW = 3
 _ACTIVE_LOOKS = 8
 
 
-class _Skipped(Enum):
-    """Marks a segment that was not requested because enough is in memory."""
-
-    SKIPPED = "skipped"
-
-
-_Answer: TypeAlias = bytes | StoreError | _Skipped
-
-
 class RunLogs:
     """The output of one run, continued where the last `poll` ended.
 
@@ -83,6 +73,7 @@ class RunLogs:
         since: Segments with only earlier lines may be skipped; seconds since the epoch.
         tail: Begin at the last `tail` lines of all workers, or somewhat before.
         source: The job's own output, or that of the storage proxy on each worker.
+        public_key: The run's, by which segments are proved; empty: whatever is there is read.
     """
 
     def __init__(
@@ -97,8 +88,10 @@ class RunLogs:
         since: float | None = None,
         tail: int | None = None,
         source: keys.LogSource = "worker",
+        public_key: str = "",
     ) -> None:
         self._store = store
+        self._reads = SegmentReads(store, public_key=public_key, connections=connections)
         self._source = source
         self._job = job
         self._run = run
@@ -129,6 +122,17 @@ class RunLogs:
     def workers(self) -> tuple[int, ...]:
         """The workers known so far."""
         return tuple(sorted(self._cursors))
+
+    @property
+    def unproved(self) -> int:
+        """Number of objects that were left out so far because they prove no host of this run."""
+        return self._reads.unproved
+
+    @property
+    def unproved_below(self) -> str:
+        """The folder that all of these are in; empty if there are none."""
+        below = self._reads.unproved_below
+        return below[0] if len(below) == 1 else self._folder if below else ""
 
     def poll(self, *, sparing: bool = False) -> list[LogPiece]:
         """Return the next lines, merged by the workers' instants; does not look while there is a backlog.
@@ -178,7 +182,8 @@ class RunLogs:
         if not self._listed:
             self._list_all()
         if self._tail is not None:
-            self._search = self._search or TailSearch(self._tail, {w: c.known for w, c in self._cursors.items()})
+            known = {worker: cursor.known for worker, cursor in self._cursors.items()}
+            self._search = self._search or TailSearch(self._tail, known, checked=self._reads.checks)
             self._find(self._search)
             self._tail = None
         return True
@@ -187,7 +192,10 @@ class RunLogs:
         while wanted := search.wanted():
             answers = self._get([(self._cursors[worker], number) for worker, number in wanted])
             for (worker, number), answer in zip(wanted, answers, strict=True):
-                if isinstance(answer, (bytes, NotFound)):
+                if isinstance(answer, Unproved):
+                    search.leave_out(worker, number)
+                    self._cursors[worker].leave_out(number)
+                elif isinstance(answer, (bytes, NotFound)):
                     search.learn(worker, number, answer if isinstance(answer, bytes) else None)
             _raise_first(answers)
         for worker, start in search.starts.items():
@@ -265,7 +273,10 @@ class RunLogs:
             if isinstance(answer, bytes):
                 cursor.take(cursor.seq + 1, answer)
                 found.append(cursor)
-        self._owed = [cursor for cursor, answer in zip(cursors, answers, strict=True) if isinstance(answer, _Skipped)]
+            elif isinstance(answer, Unproved):
+                cursor.leave_out(cursor.seq + 1)
+                found.append(cursor)  # what it hides may be behind it
+        self._owed = [cursor for cursor, answer in zip(cursors, answers, strict=True) if isinstance(answer, Skipped)]
         _raise_first(answers)
         return found
 
@@ -390,29 +401,18 @@ class RunLogs:
         answers = self._get(chosen)
         failed: set[int] = set()
         for (cursor, number), answer in zip(chosen, answers, strict=True):
-            if isinstance(answer, (bytes, NotFound)) and cursor.worker not in failed:
+            if isinstance(answer, Unproved) and cursor.worker not in failed:
+                cursor.leave_out(number)
+            elif isinstance(answer, (bytes, NotFound)) and cursor.worker not in failed:
                 cursor.take(number, answer if isinstance(answer, bytes) else None)
             else:
                 failed.add(cursor.worker)
         _raise_first(answers)
 
-    def _get(self, wanted: Sequence[tuple[Cursor, int]]) -> list[_Answer]:
+    def _get(self, wanted: Sequence[tuple[Cursor, int]]) -> list[Answer]:
         """Get segments while memory suffices; the last ones may be skipped."""
-        lock = threading.Lock()
         held = sum(cursor.held_bytes for cursor in self._cursors.values())
-        if held >= _BYTES_HELD:
-            return [_Skipped.SKIPPED] * len(wanted)
-
-        def segment(cursor: Cursor, number: int) -> bytes | _Skipped:
-            nonlocal held
-            if held >= _BYTES_HELD:
-                return _Skipped.SKIPPED
-            data = self._store.get(f"{cursor.folder}{number:010d}", max_bytes=limits.LOG_SEGMENT_READ_MAX_BYTES).data
-            with lock:
-                held += len(data)
-            return data
-
-        return concurrently([partial(segment, *each) for each in wanted], connections=self._connections)
+        return self._reads.get(wanted, room=_BYTES_HELD - held)
 
     @property
     def _folder(self) -> str:

@@ -42,10 +42,14 @@ class _Place:
 
 
 class TailSearch:
-    """The search of the last `lines` lines. `segments`: each worker's, ascending."""
+    """The search of the last `lines` lines. `segments`: each worker's, ascending.
 
-    def __init__(self, lines: int, segments: Mapping[int, Sequence[range]]) -> None:
+    `checked`: Whether some of these may be others', so that even without lines the last one is looked at.
+    """
+
+    def __init__(self, lines: int, segments: Mapping[int, Sequence[range]], *, checked: bool = False) -> None:
         self._lines = lines  # 0: begin after everything
+        self._checked = checked
         # A heap of the latest instants.
         self._latest: list[str] = []
         self._places: dict[int, _Place] = {}
@@ -66,9 +70,10 @@ class TailSearch:
         """
         starts: dict[int, int] = {}
         for worker, place in self._places.items():
-            numbers = [number for number, _ in place.read] or list(place.next)
+            numbers = [number for number, _ in place.read] or ([] if self._checked else list(place.next))
             if numbers:
-                wanted = [number for number, last_at in place.read if last_at >= self._horizon]
+                counts = self._lines or not self._checked
+                wanted = [number for number, last_at in place.read if counts and last_at >= self._horizon]
                 starts[worker] = min(wanted, default=numbers[0] + 1)
         return starts
 
@@ -80,7 +85,8 @@ class TailSearch:
     def wanted(self) -> list[tuple[int, int]]:
         """Workers and segments to read next; none when the search is over."""
         if self._lines == 0:
-            return []
+            unknown = {worker: place for worker, place in self._places.items() if self._checked and not place.read}
+            return [(worker, place.next[0]) for worker, place in unknown.items() if place.next]
         left = {worker: place for worker, place in self._places.items() if place.next}
         unread = [worker for worker, place in left.items() if not place.first_at]
         if not unread:
@@ -95,9 +101,7 @@ class TailSearch:
         if not place.next or place.next[0] != number:
             return
         place.next.popleft()
-        if not place.next:
-            place.stride = min(2 * place.stride, _STRIDE_MAX)
-            place.step()
+        self._step(place)
         first = last = ""
         for piece in read_pieces(data or b"", worker=worker, not_before=""):
             first, last = first or piece.at, piece.at
@@ -106,7 +110,21 @@ class TailSearch:
         place.read.append((number, last))
         place.first_at = first or place.first_at
 
+    def leave_out(self, worker: int, number: int) -> None:
+        """Take note that a segment is another's: it is no place to begin at, or after."""
+        place = self._places[worker]
+        if place.next and place.next[0] == number:
+            place.next.popleft()
+            self._step(place)
+
+    def _step(self, place: _Place) -> None:
+        if not place.next:
+            place.stride = min(2 * place.stride, _STRIDE_MAX)
+            place.step()
+
     def _count(self, at: str) -> None:
+        if not self._lines:
+            return
         if len(self._latest) < self._lines:
             heapq.heappush(self._latest, at)
         elif at > self._latest[0]:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from bastion.client.tensorboard import event_files, goodput_scalars
 from bastion.core import limits
 from bastion.core.bucket import keys, outputs
+from bastion.core.bucket.manifest_proofs import ManifestProofs, UnprovedManifest
 from bastion.core.bucket.outputs import Manifest, Part, StoredFile
 from bastion.core.errors import InvalidDocument, NotFound
 from bastion.ports import ObjectStore
@@ -44,7 +45,12 @@ class JobMirror:
         problem: Why the last look was not whole; empty if it was.
     """
 
-    def __init__(self, store: ObjectStore, job: str, uid: str, into: Path) -> None:
+    def __init__(
+        self, store: ObjectStore, job: str, uid: str, into: Path, *, public_keys: Mapping[str, str] | None = None
+    ) -> None:
+        """`public_keys`: by run; then only outputs that one of these proves are read. Empty: the run has none."""
+        self.public_keys = public_keys
+        self._unproved: set[str] = set()
         self._store = store
         self._job = job
         self._uid = uid
@@ -88,16 +94,16 @@ class JobMirror:
             self.problem = f"{self._job}: cannot write {self._into / source.path}: {error.strerror}"
 
     def _sources(self) -> list[_Source]:
-        newest: dict[str, int] = {}
+        stored: dict[str, list[int]] = {}
         prefix = keys.outputs_of(self._job, self._uid)
         for meta in self._store.list(prefix):
             folder, _, name = meta.key.removeprefix(prefix).partition("/")
             seq = outputs.seq_of_manifest(name)
             if seq is not None and keys.host_of_outputs(folder) is not None:
-                newest[folder] = max(seq, newest.get(folder, 0))
+                stored.setdefault(folder, []).append(seq)
         found: list[_Source] = []
-        for folder, seq in newest.items():
-            manifest = self._manifest(f"{prefix}{folder}/", seq)
+        for folder, seqs in stored.items():
+            manifest = self._newest(f"{prefix}{folder}/", seqs)
             host = keys.host_of_outputs(folder)
             if manifest is not None and host is not None:
                 events = {path: file for path, file in manifest.files.items() if outputs.is_event_file(path)}
@@ -110,17 +116,42 @@ class JobMirror:
         # Of two with one name, in the output folder and in TENSORBOARD below it, the first one counts.
         return [*{each.path: each for each in local}.values()][::-1]
 
-    def _manifest(self, folder: str, seq: int) -> Manifest | None:
-        name = outputs.manifest_name(seq)
+    @property
+    def unproved(self) -> int:
+        """Number of manifests that were left out because they prove no run of this job."""
+        return len(self._unproved)
+
+    def _newest(self, folder: str, seqs: Iterable[int]) -> Manifest | None:
+        """The newest manifest that counts; the one before if that cannot be read."""
         known = self._seen.get(folder)
-        if known is not None and known[0] == name:
-            return known[1]
+        for seq in sorted(seqs, reverse=True):
+            key = folder + outputs.manifest_name(seq)
+            if known is not None and known[0] == key:
+                return known[1]
+            if key in self._unproved:
+                continue
+            try:
+                data = self._store.get(key, max_bytes=limits.OUTPUT_MANIFEST_MAX_BYTES).data
+                manifest = self._manifest(folder, seq, data)
+            except UnprovedManifest:
+                self._unproved.add(key)
+                continue
+            except (NotFound, InvalidDocument) as error:
+                self.problem = f"{self._job}: {key}: {error}"
+                break
+            self._seen[folder] = key, manifest
+            return manifest
+        return known[1] if known is not None else None
+
+    def _manifest(self, folder: str, seq: int, data: bytes) -> Manifest:
+        if self.public_keys is None:
+            return outputs.read(data)
         try:
-            data = self._store.get(folder + name, max_bytes=limits.OUTPUT_MANIFEST_MAX_BYTES).data
-            self._seen[folder] = name, outputs.read(data)
-        except (NotFound, InvalidDocument) as error:
-            self.problem = f"{self._job}: {folder}{name}: {error}"
-        return self._seen[folder][1] if folder in self._seen else None
+            return ManifestProofs(place=folder, public_keys=self.public_keys).read(seq, data)
+        except UnprovedManifest as error:
+            if error.manifest is not None and self.public_keys.get(error.manifest.run) == "":
+                return error.manifest
+            raise
 
     def _copy(self, source: _Source, starts: Sequence[float]) -> None:
         target = self._into / source.path

@@ -262,7 +262,12 @@ def log_segments(job: str, run: str, host: int, *, source: LogSource = "worker")
 
 def log_segment(job: str, run: str, host: int, seq: int, *, source: LogSource = "worker") -> str:
     """Return a segment's key. The sequence number has ten digits, so that key order is line order."""
-    return f"{log_segments(job, run, host, source=source)}{seq:0{_SEGMENT_DIGITS}d}"
+    return segment_in(log_segments(job, run, host, source=source), seq)
+
+
+def segment_in(folder: str, seq: int) -> str:
+    """Return the key of a segment in that folder, which is a `log_segments`."""
+    return f"{folder}{seq:0{_SEGMENT_DIGITS}d}"
 
 
 def segment_number(name: str) -> int | None:

@@ -7,6 +7,7 @@ written by compare-and-swap before anything that depends on it.
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Annotated, Any
 
@@ -22,6 +23,7 @@ from bastion.core.model.audit import Audited
 from bastion.core.model.gangs import Place
 from bastion.core.model.job_spec import JobSpec
 from bastion.core.model.lifecycle import Status
+from bastion.core.model.run_public_keys import RunPublicKeys
 from bastion.core.plain_text import plain_line
 
 FORMAT = 2
@@ -166,6 +168,7 @@ class PastAttempt(_Part):
     `zone` is empty on the bastion. Older records have neither `zone` nor what follows `failed_worker`.
 
     Attributes:
+        public_key: Proves what its hosts wrote; empty if an older version started it.
         held_at: When its machines came, if it waited for them; its end if they never came.
         try_since: Start of its last try, if it had several.
         stopped_at: When its command had ended, or its end was decided, if it ran.
@@ -173,7 +176,7 @@ class PastAttempt(_Part):
     """
 
     number: int
-    public_key: str | None = None  # proves its hosts' logs and outputs; None if no host came up
+    public_key: str = ""
     started_at: Instant
     running_since: Instant | None = None
     ended_at: Instant
@@ -189,6 +192,11 @@ class PastAttempt(_Part):
     last_step: int | None = None
     zone: str = ""
     tries: tuple[PastTry, ...] = ()
+
+    @property
+    def may_have_run(self) -> bool:
+        """Whether its hosts may have written something: not if it never got machines."""
+        return self.running_since is not None or self.cause not in (Cause.CAPACITY, Cause.REFUSED, Cause.SUPERSEDED)
 
 
 class Outcome(_Part):
@@ -227,6 +235,17 @@ class HistoryLine(_Part):
     asked: Audited | None = None  # for the audit trail, if somebody asked for it
 
 
+def keys_beyond(attempts: Sequence[PastAttempt], earlier: Mapping[str, str]) -> dict[str, str]:
+    """Return `earlier_keys` with those of attempts that the record no longer keeps.
+
+    The outputs of a job may be of an attempt long ago, if a hundred later ones found no capacity.
+    """
+    dropped = attempts[: -limits.PAST_ATTEMPTS_KEPT]
+    kept = {str(past.number): past.public_key for past in dropped if past.public_key and past.may_have_run}
+    ordered = sorted({**earlier, **kept}.items(), key=lambda item: int(item[0]))
+    return dict(ordered[-limits.PAST_ATTEMPTS_KEPT :])
+
+
 class JobRecord(_Part):
     """The whole state of one job."""
 
@@ -249,6 +268,8 @@ class JobRecord(_Part):
     queued_at: Instant  # server time of the first accepted object: the order of the queue
     attempt: Attempt | None = None
     attempts: tuple[PastAttempt, ...] = ()
+    # Public keys of the newest attempts before these that may have written something, by their numbers.
+    earlier_keys: dict[Annotated[str, Field(pattern=r"^[0-9]{1,9}$")], str] = Field(default_factory=dict)
     next_attempt: int = Field(default=1, ge=1)
     not_before: Instant | None = None  # end of the pause after a lost attempt, or a failed cleanup
     stockout: bool = False
@@ -265,9 +286,25 @@ class JobRecord(_Part):
     cleanup: Attempt | None = None  # the run of the cleanup command, while it is under way
     cleanups: int = Field(default=0, ge=0)  # tries of the cleanup command so far, the present one included
     cleanup_end: CleanupEnd | None = None  # of the last try that has ended
+    cleanup_keys: tuple[str, ...] = ()  # public keys of its tries, the present one included
     cleanup_done: bool = False  # whether no further try of the cleanup command follows
     history_next: int = Field(default=1, ge=1)
     history: tuple[HistoryLine, ...] = ()
+
+    @property
+    def public_keys(self) -> RunPublicKeys:
+        """The public keys of its runs."""
+        past = {attempt.number: attempt.public_key for attempt in self.attempts}
+        earlier = {int(number): key for number, key in self.earlier_keys.items()}
+        present = {self.attempt.number: self.attempt.public_key} if self.attempt is not None else {}
+        return RunPublicKeys(uid=self.uid, attempts={**earlier, **past, **present}, cleanups=self.cleanup_keys)
+
+    def proofs_before(self, attempt: Attempt) -> dict[str, str]:
+        """The public keys of earlier attempts that may have stored outputs, by run."""
+        numbers = [past.number for past in self.attempts if past.may_have_run and past.number != attempt.number]
+        known = {**self.earlier_keys, **{str(past.number): past.public_key for past in self.attempts}}
+        wanted = [*self.earlier_keys, *map(str, numbers)]
+        return {f"{self.uid}-{number}": known[number] for number in wanted if known[number]}
 
     @property
     def had_attempt(self) -> bool:

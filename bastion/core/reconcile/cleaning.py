@@ -81,7 +81,12 @@ class Cleaning(JobStep):
         attempt = runs.with_token(record, attempt, self.world)
         again = f", try {number} of {spec.limits.cleanup_tries}" if number > 1 else ""
         record = self._evolve(
-            record, f"the cleanup command is starting{again}{why}", cleanup=attempt, cleanups=number, not_before=None
+            record,
+            f"the cleanup command is starting{again}{why}",
+            cleanup=attempt,
+            cleanups=number,
+            not_before=None,
+            cleanup_keys=(*record.cleanup_keys, attempt.public_key),
         )
         self.effects += runs.begin(self._cleanup_plan(record, attempt))
         return record

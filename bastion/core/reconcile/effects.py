@@ -46,6 +46,7 @@ class TellLogGap:
     host: int
     at: float
     reason: str
+    run_key: str = field(repr=False)  # the secret of the run: the line must prove that it is no other's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,12 +39,15 @@ def result_document(record: JobRecord) -> dict[str, Any]:
         "queued_at": to_rfc3339(record.queued_at),
         "attempts": [attempt.model_dump(mode="json") for attempt in record.attempts],
     }
+    if record.earlier_keys:
+        result["earlier_keys"] = record.earlier_keys
     if record.pin is not None:
         result["inbox"] = record.pin.user
     if record.cleanup_end is not None:
         result["cleanup"] = {
             "tries": max(1, record.cleanups),
             **record.cleanup_end.model_dump(mode="json", exclude_none=True),
+            "public_keys": record.cleanup_keys,
         }
     return {**record.job.document, "result": result}
 

@@ -16,7 +16,16 @@ from bastion.core.instants import duration
 from bastion.core.model import kueue
 from bastion.core.model.audit import Audited, Request
 from bastion.core.model.clusters import where
-from bastion.core.model.job_record import Attempt, Cause, Ending, HistoryLine, JobRecord, Outcome, PastAttempt
+from bastion.core.model.job_record import (
+    Attempt,
+    Cause,
+    Ending,
+    HistoryLine,
+    JobRecord,
+    Outcome,
+    PastAttempt,
+    keys_beyond,
+)
 from bastion.core.model.lifecycle import Status
 from bastion.core.model.world import JobView, UserRequest, World, next_place, places_for
 from bastion.core.plain_text import plain
@@ -447,7 +456,6 @@ class _JobReconciler(Cleaning):
         stopped_at = attempt_end.stopped_at(attempt, self.view.attempt, ending, record.job.hosts)
         past = PastAttempt(
             number=attempt.number,
-            public_key=(attempt.public_key or None) if self.view.attempt.reports else None,
             started_at=attempt.started_at,
             running_since=attempt.running_since,
             ended_at=self.now,
@@ -462,11 +470,14 @@ class _JobReconciler(Cleaning):
             **steps(attempt, self.view.attempt),
             zone=attempt.place.zone if attempt.place else "",
             tries=attempt.tries,
+            public_key=attempt.public_key,
         )
+        attempts = (*record.attempts, past)
         record = self._evolve(
             record,
             attempt=None,
-            attempts=(*record.attempts, past)[-limits.PAST_ATTEMPTS_KEPT :],
+            attempts=attempts[-limits.PAST_ATTEMPTS_KEPT :],
+            earlier_keys=keys_beyond(attempts, record.earlier_keys),
             held_seconds=run_time.held_seconds(record, attempt, ending, self.now, stopped_at=stopped_at),
         )
         if record.status is Status.CANCELLING:

@@ -40,6 +40,7 @@ class RunPlan:
     valid_until_seconds: float | None = None  # how long its request may wait for capacity
     variables: Mapping[str, str] = field(default_factory=dict)  # of the command, beside the spec's own
     time_left: TimeLeft | None = None  # what its hosts are told of the job's limit
+    proofs: Mapping[str, str] = field(default_factory=dict)  # by which they know what earlier attempts stored
 
     @property
     def on_bastion(self) -> bool:
@@ -133,6 +134,7 @@ class RunPlan:
             output_to=runner.output_to if runner else "",
             time_left=self.time_left,
             root=runner.root if runner else False,
+            proofs=dict(self.proofs) if runner and runner.output_dir else {},
         )
 
     def create(self) -> CreateGang:
@@ -209,6 +211,7 @@ def plan_attempt(record: JobRecord, attempt: Attempt, settings: Installation) ->
         settings=settings,
         cleanup=attempt.number == 0,
         valid_until_seconds=capacity.valid_until_seconds(record, attempt),
+        proofs=record.proofs_before(attempt),
     )
 
 
@@ -313,7 +316,10 @@ def lost_logs(plan: RunPlan, view: RunView, now: float) -> list[TellLogGap]:
         return []  # no command ever ran
     unsaid = [host for host, report in sorted(view.reports.items()) if not report.phase.final]
     reason = "the host stopped before it confirmed that its log was uploaded"
-    return [TellLogGap(job=plan.spec.name, run=plan.run, host=host, at=now, reason=reason) for host in unsaid]
+    key = plan.key.text if unsaid else ""
+    return [
+        TellLogGap(job=plan.spec.name, run=plan.run, host=host, at=now, reason=reason, run_key=key) for host in unsaid
+    ]
 
 
 def stop_is_late(view: RunView, ending: Ending, now: float) -> bool:

@@ -11,7 +11,7 @@ from bastion.agent.command import execution
 from bastion.agent.host_state import HostState
 from bastion.agent.logs.lines import LogRecord, text_bytes_at_most
 from bastion.agent.logs.spool import LogSpool
-from bastion.core.bucket import keys, protocol
+from bastion.core.bucket import keys, protocol, segment_proofs
 from bastion.core.bucket.protocol import Claim, HostPhase, Report
 from bastion.core.instants import from_rfc3339
 from bastion.testing.faulty_store import FaultyStore
@@ -197,7 +197,9 @@ def test_an_agent_that_starts_again_after_its_command_began_reports_it_and_does_
     first.mark_started("boot-1", 1)
     first.close()
     leave_in_spool(first, "y", "z")
-    stage.memory.put(keys.log_segment("job", RUN, 0, 1), b"2027-01-15T08:00:00.000000Z stdout F x\n", generation=0)
+    segment = keys.log_segment("job", RUN, 0, 1)
+    text = b"2027-01-15T08:00:00.000000Z stdout F x\n"
+    stage.memory.put(segment, segment_proofs.with_proof(segment, text, KEY), generation=0)
     stage.run(f"touch {tmp_path}/ran")
     report = stage.final()
     assert (report.phase, report.error) == (HostPhase.FAILED, "HostRestarted")

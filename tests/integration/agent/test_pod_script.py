@@ -24,6 +24,7 @@ from bastion.core.run_keys import RunKey
 from bastion.wiring.roots import open_root
 from tests.support.agent_stand_in import stand_in
 from tests.support.pod_processes import SCRIPT, Pod, expand
+from tests.support.stored_logs import stored_text
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.timeout(240)
@@ -83,8 +84,7 @@ class Cluster:
             return None
 
     def log(self, host: int = 0) -> list[str]:
-        metas = self.store.list(keys.log_segments("job", RUN, host))
-        text = b"".join(self.store.get(meta.key).data for meta in metas).decode()
+        text = stored_text(self.store, keys.log_segments("job", RUN, host))
         return [line.split(" ", 1)[1] for line in text.splitlines()]
 
 

@@ -309,8 +309,8 @@ def test_a_failed_job_has_the_last_line_of_the_worker_that_failed_as_its_reason(
     assert reason() == "worker 1 exited with code 69"
     lines = b"%s stderr F torch is not installed\x1b[2J\n%s stderr F \n%s stdout F bye\n"
     at = b"2027-01-15T08:00:30.000000Z"
-    cluster.store.put(keys.log_segment(job, run, 1, 1), lines % (at, at, at), generation=0)
-    cluster.store.put(keys.log_segment(job, run, 0, 1), at + b" stderr F stopped\n", generation=0)
+    cluster.run_keys.write_segment(cluster.store, job, run, 1, 1, lines % (at, at, at))
+    cluster.run_keys.write_segment(cluster.store, job, run, 0, 1, at + b" stderr F stopped\n")
     assert reason() == "worker 1 exited with code 69; its last line: torch is not installed\\x1b[2J"
 
 

@@ -24,6 +24,7 @@ from bastion.core.bucket import keys
 from bastion.core.bucket.keys import Run
 from bastion.core.errors import AccessDenied, NotFound, PreconditionFailed
 from bastion.core.model import job_spec
+from bastion.core.run_keys import RunKey
 from bastion.ports import ObjectMeta, ObjectStore
 from bastion.testing.cluster import BASTION, QUOTA, ROOT, Cluster
 from bastion.testing.memory_store import MemoryStore
@@ -261,7 +262,9 @@ def test_a_daemon_its_hosts_and_a_user_do_their_work_with_what_is_granted_and_no
 
 def test_a_host_writes_its_logs_with_what_is_granted() -> None:
     bucket = MemoryStore()
-    segments = SegmentStore(GuardedStore(bucket, grants(WORKERS, TEAM)), job="job", run="abcdefghij-1", host=0)
+    segments = SegmentStore(
+        GuardedStore(bucket, grants(WORKERS, TEAM)), job="job", run="abcdefghij-1", host=0, run_key=KEY
+    )
     segments.write(b"one\n")
     segments.write(b"two\n")
     assert len(list(bucket.list(keys.worker_logs("job")))) == 2
@@ -278,6 +281,7 @@ def test_a_host_that_finds_its_gate_closed_stays_out() -> None:
 
 
 RUN = str(Run("abcdefghij", 1))
+KEY = RunKey(bytes(32))
 # One key of each kind, and which of users, daemon and workers may create it and overwrite it.
 KINDS = [
     (keys.active("job"), "users daemon", "users daemon"),
@@ -289,8 +293,8 @@ KINDS = [
     (keys.order(RUN), "daemon", "daemon"),
     (keys.report(RUN, 0), "daemon workers", "daemon workers"),
     (keys.beat(RUN, 0), "daemon workers", "daemon workers"),
-    (keys.log("job"), "daemon workers", "daemon workers"),
-    (keys.log_segment("job", RUN, 0, 1), "daemon workers", "daemon workers"),
+    (keys.log("job"), "daemon", "daemon"),
+    (keys.log_segment("job", RUN, 0, 1), "daemon workers", "daemon"),
     ("outputs/job/x", "daemon workers", "daemon workers"),
     ("benchmarks/x/20260102T030405Z-0123abcd/matrix.json", "daemon users", "daemon users"),
     ("bundles/x.tar.gz", "daemon users", "daemon"),

@@ -14,6 +14,8 @@ locals {
   # Folders below the ROOT: who does what there. `when` is a condition.
   lease   = { title = "lease", expression = "resource.name.endsWith(\"/${var.bastion_name}/lease\")" }
   reports = { title = "reports", expression = "resource.name.extract(\"/runs/{run}/reports/\") != \"\"" }
+  # Not logs/<job>, which only the daemon writes. Nobody overwrites or deletes a segment.
+  segments = { title = "segments", expression = "resource.name.extract(\"/logs/{job}.d/\") != \"\"" }
   grants = concat(
     [
       { folder = "", role = "writer", member = var.daemon, who = "daemon", when = null },
@@ -23,7 +25,8 @@ locals {
       { folder = "jobs/claims/", role = "reader", member = var.worker, who = "worker", when = null },
       { folder = "jobs/claims/", role = "creator", member = var.worker, who = "worker", when = null },
       { folder = "beats/", role = "writer", member = var.worker, who = "worker", when = null },
-      { folder = "logs/", role = "writer", member = var.worker, who = "worker", when = null },
+      { folder = "logs/", role = "reader", member = var.worker, who = "worker", when = null },
+      { folder = "logs/", role = "creator", member = var.worker, who = "worker", when = local.segments },
       { folder = "outputs/", role = "writer", member = var.worker, who = "worker", when = null },
       { folder = "bundles/", role = "reader", member = var.worker, who = "worker", when = null },
       { folder = "agents/", role = "reader", member = var.worker, who = "worker", when = null },

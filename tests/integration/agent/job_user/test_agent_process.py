@@ -14,6 +14,7 @@ from bastion.core.bucket import keys, protocol
 from bastion.core.bucket.protocol import AgentArguments, HostPhase, Order, OrderAction, Report
 from bastion.job_user import JobUser
 from bastion.wiring.roots import make_folders, open_root, parse_root
+from tests.support.stored_logs import stored_text
 from tests.support.worker_stage import RUN
 
 COMMAND = """
@@ -54,7 +55,7 @@ def test_a_pods_agent_stores_what_the_command_cannot_reach(public: Path, user: J
     assert done.returncode == 0, done.stderr
     report = protocol.read(Report, store.get(keys.report(RUN, 0)).data)
     assert (report.phase, bool(report.checkpointed_at)) == (HostPhase.EXITED, True)
-    text = b"".join(store.get(meta.key).data for meta in store.list(keys.log_segments("job", RUN, 0))).decode()
+    text = stored_text(store, keys.log_segments("job", RUN, 0))
     said = [line.partition("stdout F ")[2] for line in text.splitlines() if "stdout F" in line]
     assert said[0] == ("0" if root else str(user.uid))
     assert ("refused" in said) is not root

@@ -5,9 +5,10 @@ import pytest
 from bastion.agent.host_state import HostState
 from bastion.core import limits
 from bastion.core.bucket import keys, outputs
+from bastion.core.bucket.manifest_proofs import ManifestProofs
 from bastion.core.bucket.protocol import HostPhase, Report
 from tests.support.waiting import until
-from tests.support.worker_stage import RUN, Stage
+from tests.support.worker_stage import KEY, RUN, Stage
 
 UID = "abcdefghij"
 SECOND, THIRD = f"{UID}-2", f"{UID}-3"
@@ -160,7 +161,9 @@ def test_a_manifest_that_names_what_no_store_could_hold_is_passed_over(stage: St
     long = outputs.Part(object=f"0000000001/files/{'x' * 2000}", size=1, sha256="0" * 64)
     file = outputs.StoredFile(mode=0o644, mtime_ns=0, parts=(long,))
     manifest = outputs.Manifest(run=f"{UID}-1", seq=1, files={"x": file})
-    stage.memory.put(keys.outputs("job", UID, 0) + outputs.manifest_name(1), manifest.to_bytes(), generation=0)
+    folder = keys.outputs("job", UID, 0)
+    proved = ManifestProofs(place=folder).to_bytes(manifest, KEY)
+    stage.memory.put(folder + outputs.manifest_name(1), proved, generation=0)
     stage.run("echo ran", output_dir="out", run=SECOND, host=stage.host(on_vm=True, run=SECOND))
     assert stage.final(run=SECOND).exit_code == 0
-    assert "skipping incomplete outputs: manifest-0000000001" in stage.log(run=SECOND)[0]
+    assert "skipping outputs: manifest-0000000001" in stage.log(run=SECOND)[0]

@@ -13,7 +13,8 @@ from bastion.agent.logs.pace import Pace
 from bastion.agent.logs.segments import SegmentStore
 from bastion.agent.logs.spool import LogSpool
 from bastion.agent.logs.upload import Uploader
-from bastion.core.bucket import keys
+from bastion.core.bucket import keys, segment_proofs
+from bastion.core.run_keys import RunKey
 from bastion.testing.faulty_store import FaultyStore
 from bastion.testing.manual_clock import ManualClock
 from bastion.testing.memory_store import MemoryStore
@@ -48,7 +49,7 @@ class Lane:
             capacity_bytes=capacity,
         )
         self.spool.open()
-        self.segments = SegmentStore(store, job="job", run=RUN, host=host)
+        self.segments = SegmentStore(store, job="job", run=RUN, host=host, run_key=RunKey(bytes(32)))
         self.done = threading.Event()
         self.uploader = Uploader(
             self.spool,
@@ -82,7 +83,11 @@ class Lane:
 
     def log(self) -> list[str]:
         metas = self.store.list(keys.log_segments("job", RUN, self.host))
-        return b"".join(self.store.get(meta.key).data for meta in metas).decode().splitlines()
+        return (
+            b"".join(segment_proofs.without_proof(self.store.get(meta.key).data) for meta in metas)
+            .decode()
+            .splitlines()
+        )
 
 
 @pytest.fixture

@@ -16,8 +16,10 @@ from bastion.agent.outputs.restore import restore
 from bastion.agent.outputs.store import OutputStore
 from bastion.agent.outputs.sync import SETTLE_SECONDS, OutputSync
 from bastion.core.bucket import keys, outputs
+from bastion.core.bucket.manifest_proofs import ManifestProofs
 from bastion.core.bucket.outputs import Manifest
 from bastion.core.errors import NotFound, StoreError
+from bastion.core.run_keys import RunKey
 from bastion.ports import ObjectStore
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import Fault, FaultyStore
@@ -28,11 +30,18 @@ FOLDER = keys.outputs("job", UID, 0)
 FIRST, SECOND = (b"".join(letter * 1000 for letter in letters) for letters in ((b"a", b"b", b"c"), (b"x", b"y", b"z")))
 
 
+def run_key(run: int) -> RunKey:
+    return RunKey(bytes([run]) * 32)
+
+
+PROOFS = ManifestProofs(place=FOLDER, public_keys={f"{UID}-{run}": run_key(run).public for run in range(1, 20)})
+
+
 def sync_of(
     store: ObjectStore, folder: Path, *, run: int = 1, part_bytes: int = 1 << 20, settle_seconds: float = 0.0
 ) -> OutputSync:
     return OutputSync(
-        OutputStore(store, FOLDER),
+        OutputStore(store, FOLDER, proofs=PROOFS, run_key=run_key(run)),
         folder,
         run=f"{UID}-{run}",
         backoff=Backoff(Random(1), first_seconds=0.01, last_seconds=0.01),
@@ -44,7 +53,7 @@ def sync_of(
 
 
 def restored(store: ObjectStore, into: Path, *, run: int = 2) -> Manifest | None:
-    return restore(store, FOLDER, into, run=f"{UID}-{run}").manifest
+    return restore(store, FOLDER, into, run=f"{UID}-{run}", proofs=PROOFS).manifest
 
 
 def content(folder: Path) -> dict[str, object]:
@@ -256,7 +265,7 @@ def test_outputs_that_are_not_whole_are_passed_over_for_older_ones_that_are(
     meta = store.head(FOLDER + newest)
     assert meta is not None
     store.delete(meta.key, generation=meta.generation)
-    result = restore(store, FOLDER, tmp_path / "new", run=f"{UID}-2")
+    result = restore(store, FOLDER, tmp_path / "new", run=f"{UID}-2", proofs=PROOFS)
     assert (tmp_path / "new" / "state").read_text() == "first"
     assert len(result.passed_over) == 1
     (out / "state").write_text("second")
@@ -295,7 +304,7 @@ def test_a_manifest_that_leads_out_of_its_folder_is_passed_over(
 ):
     document = {"format": 1, "run": f"{UID}-1", "seq": 1} | changes
     store.put(FOLDER + outputs.manifest_name(1), json.dumps(document).encode(), generation=0)
-    result = restore(store, FOLDER, tmp_path / "new", run=f"{UID}-2")
+    result = restore(store, FOLDER, tmp_path / "new", run=f"{UID}-2", proofs=PROOFS)
     assert result.manifest is None
     assert len(result.passed_over) == 1
     assert not (tmp_path / "new").exists()
@@ -422,6 +431,6 @@ def test_a_bucket_that_does_not_answer_is_told_to_whoever_restores(tmp_path: Pat
     store = FaultyStore(MemoryStore())
     store.fail_next("list")
     with pytest.raises(StoreError):
-        restore(store, FOLDER, tmp_path / "new", run=f"{UID}-2")
+        restore(store, FOLDER, tmp_path / "new", run=f"{UID}-2", proofs=PROOFS)
     with pytest.raises(NotFound):
         store.get(FOLDER + outputs.manifest_name(1))

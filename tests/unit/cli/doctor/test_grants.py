@@ -16,6 +16,7 @@ WRITER, READER, CREATOR = (f"projects/p/roles/bastion{name}" for name in ("Write
 HOST = Grant(folder="beats/", role=WRITER, member="serviceAccount:host")
 USER = Grant(folder="", role=READER, member="group:users")
 DAEMON = Grant(folder="", role=WRITER, member="serviceAccount:daemon")
+SEGMENTS = 'resource.name.extract("/logs/{job}.d/") != ""'
 REPORTS = 'resource.name.extract("/runs/{run}/reports/") != ""'
 
 
@@ -53,6 +54,8 @@ def test_the_pages_give_nobody_too_much(page: str, mode: Mode) -> None:
         of("user:alice@example.com", "inbox/alice/"),
         of("serviceAccount:host", "outputs/"),
         of("serviceAccount:host", "runs/", WRITER, REPORTS),
+        of("serviceAccount:host", "logs/", READER),
+        of("serviceAccount:host", "logs/", CREATOR, SEGMENTS),
         of("serviceAccount:host", "", READER, 'resource.name.endsWith("/team-bastion/lease")'),
     ],
 )
@@ -73,6 +76,8 @@ def test_what_a_part_takes(fine: Grant) -> None:
             of("serviceAccount:host", "jobs/claims/"),
             f"serviceAccount:host (a host) may replace objects of {ROOT}/jobs/",
         ),
+        (of("serviceAccount:host", "logs/"), f"(a host) may create and replace objects of {ROOT}/logs/"),
+        (of("serviceAccount:host", "logs/", CREATOR), f"(a host) may create objects of {ROOT}/logs/"),
         (of("serviceAccount:host", "runs/"), f"(a host) may create and replace objects of {ROOT}/runs/"),
         (of("serviceAccount:host", ""), f"(a host) may read, create and replace objects of {ROOT}/"),
         (of("serviceAccount:host", "", READER), f"serviceAccount:host (a host) may read objects of {ROOT}/"),

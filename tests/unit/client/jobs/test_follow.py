@@ -41,6 +41,7 @@ from bastion.testing.memory_store import MemoryStore
 from bastion.testing.scripted_hosts import runs_for
 from bastion.wiring.roots import Root
 from tests.support.job_specs import new_spec
+from tests.support.past_attempts import add_attempts
 
 RUN = Run("aaaaaaaaaa", 1)
 
@@ -69,6 +70,11 @@ def new(name: str = "job") -> job_spec.JobSpec:
 def segment(store: ObjectStore, seq: int, *lines: str, worker: int = 0, at: float = 0.0, run: Run = RUN) -> None:
     text = "".join(f"{to_rfc3339(at or float(seq))} {line}\n" for line in lines)
     store.put(keys.log_segment("job", str(run), worker, seq), text.encode(), generation=0)
+
+
+def proved(cluster: Cluster, seq: int, line: str, *, run: Run) -> None:
+    text = f"{to_rfc3339(float(seq))} {line}\n".encode()
+    cluster.run_keys.write_segment(cluster.store, "job", str(run), 0, seq, text)
 
 
 def texts(pieces: list[LogPiece]) -> list[str]:
@@ -107,9 +113,10 @@ def test_all_output_that_lies_there_at_the_end_comes_before_the_end(cluster: Clu
     cluster.hosts.scripts["job"] = runs_for(1)
     submitted = client.submit(new())
     cluster.run_until(lambda: cluster.result("job"))
+    add_attempts(cluster, "job", [2])
     for attempt in (1, 2):
         for seq in range(1, 40):
-            segment(cluster.store, seq, f"stdout F {attempt}/{seq}", run=Run(submitted.uid, attempt))
+            proved(cluster, seq, f"stdout F {attempt}/{seq}", run=Run(submitted.uid, attempt))
     events = list(follow(client, "job", submitted.uid))
     shown = [text for event in events if isinstance(event, Logged) for text in texts(event.pieces)]
     assert shown == [f"{attempt}/{seq}" for attempt in (1, 2) for seq in range(1, 40)]
@@ -123,7 +130,7 @@ def test_what_earlier_attempts_wrote_is_shown_while_the_job_waits_for_another_on
     cluster.run_until(lambda: cluster.slices.live_requests())
     cluster.settle(3)
     for seq in range(1, 11):
-        segment(cluster.store, seq, f"stdout F {seq}", run=Run(submitted, 1))
+        proved(cluster, seq, f"stdout F {seq}", run=Run(submitted, 1))
     for node in cluster.slices.live_requests():
         cluster.slices.lose(node.ref.name)
     cluster.run_until(lambda: (record := cluster.record("job")) and record.attempt is None)
@@ -155,9 +162,10 @@ def test_an_outage_of_the_bucket_is_told_once_and_survived(cluster: Cluster) -> 
     faulty.enabled = False
     cluster.hosts.scripts["job"] = runs_for(5, code=6)
     submitted = client.submit(new())
-    faulty.enabled = True
+    cluster.run_until(lambda: (record := cluster.record("job")) and record.attempt)
     for seq in range(1, 10):
-        segment(cluster.store, seq, f"stdout F {seq}", run=Run(submitted.uid, 1))
+        proved(cluster, seq, f"stdout F {seq}", run=Run(submitted.uid, 1))
+    faulty.enabled = True
     events = list(follow(client, "job", submitted.uid))
     assert isinstance(events[-1], Ended)
     assert events[-1].exit_code == 6

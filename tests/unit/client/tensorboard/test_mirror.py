@@ -17,13 +17,16 @@ from bastion.client.jobs.goodput import Life
 from bastion.client.tensorboard import goodput_scalars
 from bastion.client.tensorboard.mirror import JobMirror
 from bastion.core.bucket import keys, outputs
+from bastion.core.bucket.manifest_proofs import ManifestProofs
 from bastion.core.goodput import Run
+from bastion.core.run_keys import RunKey
 from bastion.ports import ObjectStore
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.memory_store import MemoryStore
 from tests.support.curves import curve
 
 UID = "abcdefghij"
+KEY = RunKey(bytes(32))
 BEGAN = 1_700_000_000
 
 
@@ -38,7 +41,12 @@ class Host:
         self._writer = RecordWriter(self._file)
         self._write(Event(wall_time=began, file_version="brain.Event:2"))
         self.sync = OutputSync(
-            OutputStore(store, keys.outputs("job", UID, host)),
+            OutputStore(
+                store,
+                keys.outputs("job", UID, host),
+                proofs=ManifestProofs(place=keys.outputs("job", UID, host), public_keys={f"{UID}-{run}": KEY.public}),
+                run_key=KEY,
+            ),
             folder,
             run=f"{UID}-{run}",
             backoff=Backoff(Random(1)),
@@ -255,3 +263,22 @@ def test_a_folder_with_copies_of_an_earlier_job_of_the_name_gets_rid_of_them_and
     assert JobMirror(store, "job", "bcdefghijk", into).refresh([]) == 0
     assert not [*into.rglob("*.tfevents.*")]
     assert (into / "notes.txt").exists()
+
+
+def test_a_forged_manifest_is_left_out_and_the_true_one_shown(store: MemoryStore, tmp_path: Path):
+    host = Host(store, tmp_path / "out")
+    host.log(*range(5))
+    host.store()
+    forger = Host(store, tmp_path / "theirs")
+    forger.log(*range(5), value=9.0)
+    forger.sync.sync_once()
+    forged = max(meta.key for meta in store.list(f"{keys.outputs('job', UID, 0)}manifest-"))
+    stored = store.get(forged)
+    store.put(forged, stored.data.replace(b'"proof":"', b'"proof":"0'), generation=stored.meta.generation)
+    mirror = JobMirror(store, "job", UID, tmp_path / "logs", public_keys={f"{UID}-1": KEY.public})
+    mirror.refresh([])
+    assert curve(tmp_path / "logs") == [(step, 1.0) for step in range(5)]
+    assert (mirror.unproved, mirror.problem) == (1, "")
+    older = JobMirror(store, "job", UID, tmp_path / "older", public_keys={f"{UID}-1": ""})
+    older.refresh([])
+    assert (older.unproved, curve(tmp_path / "older")) == (0, [(step, 9.0) for step in range(5)])
