@@ -10,12 +10,15 @@ _GIB = 2**30
 
 
 def _report(bastion, host: int, fetched: int | None, message: str = "") -> None:
-    key = keys.report(bastion.attempt("job"), host)
+    run = bastion.attempt("job")
+    key = keys.report(run, host)
     stored = bastion.store.get(key)
     found = protocol.read(Report, stored.data)
     total = None if fetched is None else 12 * _GIB
     changes = {"phase": HostPhase.PREPARING, "fetched_bytes": fetched, "input_bytes": total, "message": message}
-    bastion.store.put(key, found.model_copy(update=changes).to_bytes(), generation=stored.meta.generation)
+    report = found.model_copy(update={**changes, "sequence": found.sequence + 1})
+    signed = protocol.sign(report, bastion.run_keys.drawn(str(run)))
+    bastion.store.put(key, signed.to_bytes(), generation=stored.meta.generation)
 
 
 def test_why_and_list_show_the_host_that_has_most_of_its_inputs_to_fetch(run, bastion) -> None:

@@ -23,7 +23,7 @@ class Answers(MetadataServer):
 
 @pytest.mark.parametrize("number", ["9" * 5000, "\u0663", "-1", ""])
 def test_a_number_that_no_host_has_is_asked_for_again(number: str) -> None:
-    arguments = AgentArguments(root="gs://b/x-bastion", bastion="x-bastion", job="j", run="a-1", token="t")
+    arguments = AgentArguments(root="gs://b/x-bastion", bastion="x-bastion", job="j", run="a-1", run_key="0" * 64)
     answers = Answers(
         bastion_agent=arguments.to_bytes().decode(), agent_worker_number=number, worker_network_endpoints="10.0.0.1"
     )
