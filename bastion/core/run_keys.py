@@ -43,7 +43,12 @@ class RunKey:
     @cached_property
     def claim_tag(self) -> str:
         """A part of the claim's name that nobody can know before the claim exists: nobody claims in advance."""
-        return hmac.new(self._secret, b"claim", hashlib.sha256).hexdigest()[:_TAG_LETTERS]
+        return self._tag(b"claim")
+
+    @cached_property
+    def inputs_tag(self) -> str:
+        """The same for the listings of the run's inputs."""
+        return self._tag(b"inputs")
 
     @cached_property
     def public(self) -> str:
@@ -53,6 +58,9 @@ class RunKey:
     def sign(self, purpose: str, data: bytes) -> str:
         """Return a signature in hexadecimal; `purpose` keeps what was signed as one thing from passing as another."""
         return self._private.sign(_message(purpose, data)).hex()
+
+    def _tag(self, purpose: bytes) -> str:
+        return hmac.new(self._secret, purpose, hashlib.sha256).hexdigest()[:_TAG_LETTERS]
 
     @cached_property
     def _private(self) -> Ed25519PrivateKey:

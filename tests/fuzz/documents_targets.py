@@ -199,7 +199,9 @@ def _manifests() -> Sequence[bytes]:
 
 
 def _listings() -> Sequence[bytes]:
-    made = pinned.Listing(url="gs://b/p/", prefix="p/", objects=2, size=10, disk_size=8192, parts=1)
+    made = pinned.Listing(
+        url="gs://b/p/", prefix="p/", objects=2, size=10, disk_size=8192, parts=1, digests=[pinned.digest(b"")]
+    )
     return [made.to_bytes()]
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
@@ -47,6 +48,7 @@ class AttackedSlices:
     Attributes:
         attacker: The ROOT as a command on another run's host can use it.
         problems: The alarms of the last tick.
+        before_input: Called with a host's number before it opens an input.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -60,6 +62,7 @@ class AttackedSlices:
         self.clock = SystemClock()
         self.slices = FakeProvisioner(self.clock)
         self.problems: list[str] = []
+        self.before_input: Callable[[int], object] = lambda _host: None
         self._hosts: dict[tuple[str, int], tuple[Host, threading.Thread]] = {}
         private = self.store("daemon", PRIVATE)
         self.run_keys = read_run_keys(private, shown=PRIVATE, draw=os.urandom)
@@ -110,6 +113,7 @@ class AttackedSlices:
         hosts: int = 1,
         env: Mapping[str, str] | None = None,
         output_dir: str | None = None,
+        inputs: Sequence[Mapping[str, str]] | None = None,
     ) -> str:
         """Return the run of its first attempt."""
         spec = job_spec.new(
@@ -120,7 +124,11 @@ class AttackedSlices:
             project_id="a",
             now=time.time(),
             options=JobOptions(
-                instance_type=f"tpu-v4-{8 * hosts}", env_vars=dict(env or {}), setup="", output_dir=output_dir
+                instance_type=f"tpu-v4-{8 * hosts}",
+                env_vars=dict(env or {}),
+                setup="",
+                output_dir=output_dir,
+                inputs=inputs,
             ),
         )
         meta = self.store("user").put(keys.active(name), spec.to_bytes(), generation=0)
@@ -148,11 +156,15 @@ class AttackedSlices:
             state_dir=self._folder / "hosts",
             fetch=self._no_code,
             secrets={},
-            open_bucket=open_bucket,
+            open_bucket=functools.partial(self._open_input, worker),
         )
         thread = threading.Thread(target=host.run, name=f"{request.run} {worker}", daemon=True)
         thread.start()
         self._hosts[request.run, worker] = host, thread
+
+    def _open_input(self, host: int, url: str, *, create: bool = False) -> tuple[ObjectStore, str]:
+        self.before_input(host)
+        return open_bucket(url, create=create)
 
     def _no_code(self, url: str) -> bytes:
         raise NotFound(f"there is no {url}")

@@ -11,6 +11,7 @@ from bastion.agent.inputs.cache import InputCache
 from bastion.agent.inputs.fetch import InputFetch, Progress
 from bastion.agent.inputs.pinning import PinnedInput
 from bastion.agent.inputs.problems import Patience
+from bastion.core.run_keys import RunKey
 from bastion.ports import ObjectStore
 from bastion.testing.counting_store import CountingStore
 from bastion.testing.faulty_store import FaultyStore
@@ -18,6 +19,7 @@ from bastion.testing.memory_store import MemoryStore
 
 URL = "gs://data/tokens"
 FOLDER = "inputs/job/abcdefghij/1/0/"
+RUN_KEY = RunKey(b"r" * 32)
 
 
 class Agent:
@@ -30,12 +32,22 @@ class Agent:
         self.cache = cache
         self.stop = threading.Event()
         self.progress = Progress()
+        self.notes: list[str] = []
 
     def run(self) -> None:
         patience = Patience(
             Random(1), self.stop, last_seconds=0.02, refused_max_seconds=self._stage.refused_max_seconds
         )
-        listing = pinning.pin(self._stage.own, FOLDER, self._stage.store, URL, "tokens", patience=patience)
+        listing = pinning.pin(
+            self._stage.own,
+            FOLDER,
+            self._stage.store,
+            URL,
+            "tokens",
+            run_key=RUN_KEY,
+            patience=patience,
+            note=self.notes.append,
+        )
         fetch = InputFetch(
             self._stage.store,
             listing,

@@ -26,7 +26,6 @@ from bastion.agent.inputs.pinning import PinnedInput
 from bastion.agent.inputs.problems import InputProblem, Patience
 from bastion.core.bucket import host_errors, keys
 from bastion.core.bucket.keys import Run
-from bastion.core.bucket.pinned import LISTING
 from bastion.core.bucket.protocol import InputOrder, Order
 from bastion.core.disk_limit import shown
 from bastion.core.plurals import count
@@ -132,22 +131,32 @@ class InputsDownload(Download):
         assert run is not None, "only attempts have inputs"
         place, staged = parts.state.work_dir / order.dir, self._folder / str(number)
         source, key = self._patience.call(order.url, lambda: parts.open_bucket(order.url))
-        folder = keys.pinned_input(arguments.job, run, number)
+        folder, run_key = keys.pinned_input(arguments.job, run, number), parts.identity.run_key
         if parts.identity.host == 0:
             listing = self._patience.call(
                 order.url,
-                lambda: pinning.pin(parts.store, folder, source, order.url, key, patience=self._patience),
+                lambda: pinning.pin(
+                    parts.store,
+                    folder,
+                    source,
+                    order.url,
+                    key,
+                    run_key=run_key,
+                    patience=self._patience,
+                    note=self._notes.append,
+                ),
             )
         else:
             listing = pinning.wait_for(
                 parts.store,
                 folder,
+                run_key=run_key,
                 patience=self._patience,
                 cancelled=self._stop,
                 poll_seconds=max(arguments.poll_seconds, _POLL_SECONDS_PER_HOST * parts.identity.num_hosts),
             )
         if listing.url != order.url:
-            raise InputProblem(host_errors.HOST_FAILED, f"{folder}{LISTING} is of another input, {listing.url}")
+            raise InputProblem(host_errors.HOST_FAILED, f"the listing in {folder} is of another input, {listing.url}")
         pinned = PinnedInput(parts.store, folder, listing, self._patience)
         found = _Input(number=number, url=order.url, store=source, pinned=pinned, staged=staged, place=place)
         with self._files():

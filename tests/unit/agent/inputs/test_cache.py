@@ -18,7 +18,7 @@ from bastion.agent.inputs import fetch, parts
 from bastion.agent.inputs.cache import InputCache
 from bastion.agent.inputs.parts import PartFile
 from bastion.ports import StoredObject
-from tests.support.input_stage import Agent, Stage
+from tests.support.input_stage import FOLDER, Agent, Stage
 
 LARGE = bytes(range(256)) * 40
 FILES = {"a": b"small", "b/c": LARGE, "empty": b""}
@@ -145,9 +145,8 @@ def test_a_changed_byte_in_the_cache_is_noticed_and_fetched_again(stage: Stage, 
 def test_a_changed_object_is_another_one(stage: Stage) -> None:
     _run(stage, "first")
     stage.put("a", b"new")
-    stage.own.delete(
-        "inputs/job/abcdefghij/1/0/listing", generation=stage.own.head("inputs/job/abcdefghij/1/0/listing").generation
-    )  # type: ignore[union-attr]
+    (listing,) = stage.own.list(FOLDER + "listing")
+    stage.own.delete(listing.key, generation=listing.generation)
     assert _run(stage, "second").files() == {**FILES, "a": b"new"}
     assert stage.gets() == READS + 1
 

@@ -203,7 +203,7 @@ def test_a_refusal_of_the_bastions_own_bucket_is_waited_for(stage: Stage, monkey
     assert agent.files() == FILES
 
 
-@pytest.mark.parametrize("part", [pack([PinnedObject("a", 5, 1)]), b"{}", None], ids=["shorter", "damaged", "removed"])
+@pytest.mark.parametrize("part", [pack([PinnedObject("a", 5, 1)]), b"{}", None], ids=["another", "damaged", "removed"])
 def test_a_listing_that_somebody_edited_is_not_the_jobs_fault(stage: Stage, part: bytes | None) -> None:
     agent = stage.agent()
     agent.run()
