@@ -250,7 +250,9 @@ def _roundtrip(read: Callable[[bytes], object]) -> Callable[[bytes], None]:
 
 
 def _agent_arguments() -> Sequence[bytes]:
-    arguments = protocol.AgentArguments(root="gs://b/x-bastion", bastion="x-bastion", job=JOB, run="a-1", token="t")
+    arguments = protocol.AgentArguments(
+        root="gs://b/x-bastion", bastion="x-bastion", job=JOB, run="a-1", run_key="0" * 64
+    )
     return [arguments.to_bytes()]
 
 
