@@ -71,6 +71,7 @@ def test_it_runs_after_the_last_other_job_of_the_group() -> None:
         "outcome": "succeeded",
         "exit_code": 0,
         "message": "all workers exited with code 0",
+        "public_keys": [cluster.run_keys.drawn(f"{result(cluster)['uid']}-cleanup").public],
     }
     assert cluster.result("member") is not None
     assert began(cluster)[-1] == "finisher cleanup"
@@ -266,6 +267,7 @@ def test_after_its_last_try_a_cleanup_has_failed_and_the_job_is_over() -> None:
         "outcome": "failed",
         "exit_code": 2,
         "message": "worker 0 exited with code 2",
+        "public_keys": [cluster.run_keys.drawn(f"{ended['uid']}-cleanup{n}").public for n in ("", 2)],
     }
 
 

@@ -168,7 +168,7 @@ class PastAttempt(_Part):
     `zone` is empty on the bastion. Older records have neither `zone` nor what follows `failed_worker`.
 
     Attributes:
-        public_key: Proves what its hosts wrote; empty if an older version started it.
+        public_key: Proves what its hosts wrote; empty if it never had any, or an older version started it.
         held_at: When its machines came, if it waited for them; its end if they never came.
         try_since: Start of its last try, if it had several.
         stopped_at: When its command had ended, or its end was decided, if it ran.
@@ -241,7 +241,7 @@ def keys_beyond(attempts: Sequence[PastAttempt], earlier: Mapping[str, str]) -> 
     The outputs of a job may be of an attempt long ago, if a hundred later ones found no capacity.
     """
     dropped = attempts[: -limits.PAST_ATTEMPTS_KEPT]
-    kept = {str(past.number): past.public_key for past in dropped if past.public_key and past.may_have_run}
+    kept = {str(past.number): past.public_key for past in dropped if past.public_key}
     ordered = sorted({**earlier, **kept}.items(), key=lambda item: int(item[0]))
     return dict(ordered[-limits.PAST_ATTEMPTS_KEPT :])
 

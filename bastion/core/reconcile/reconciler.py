@@ -472,6 +472,8 @@ class _JobReconciler(Cleaning):
             tries=attempt.tries,
             public_key=attempt.public_key,
         )
+        if not past.may_have_run:
+            past = past.model_copy(update={"public_key": ""})  # a job may wait for capacity a thousand times
         attempts = (*record.attempts, past)
         record = self._evolve(
             record,

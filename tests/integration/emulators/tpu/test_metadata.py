@@ -27,7 +27,7 @@ ARGUMENTS = {
     "bastion": "a-bastion",
     "job": "a-job",
     "run": "aaaaaaaaaa-1",
-    "token": "t",
+    "run_key": "0" * 64,
     "hosts_per_slice": 2,
 }
 
