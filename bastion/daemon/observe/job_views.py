@@ -80,6 +80,8 @@ class JobViews:
         self._bad_before: dict[str, tuple[int, float]] = {}
         self._words = HostWords(folders, clock)
         self._reusable: dict[str, _Reusable] = {}
+        self._all_gangs_known = False
+        self._inbox_is_on = False
         # Gangs of attempts later than their states know: the state's generation, and since when.
         self._later_gangs: dict[str, tuple[int, float]] = {}
         self._no_ghosts: dict[str, int] = {}
@@ -126,6 +128,8 @@ class JobViews:
         names = sorted({*folders.specs.listed, *folders.states.listed, *explained}.difference(self._backlog))
         reusable, self._reusable = self._reusable, {}
         self._looked_up = look_up(self._provisioners.slices.get, self._not_listed(names, gangs), threads)
+        self._inbox_is_on = folders.inbox.on
+        self._all_gangs_known = not (gangs.problem(on_bastion=False) or gangs.bastion_host.problem)
         views = {name: self._view(name, gangs, reusable.get(name)) for name in names}
         self.problems += self._words.alarms()
         return views
@@ -246,7 +250,7 @@ class JobViews:
             and record.cleanup is None
             and record.generation == meta.generation
             and record.uid not in gangs.by_uid
-            and not (gangs.problem(on_bastion=False) or gangs.bastion_host.problem)
+            and self._all_gangs_known
             and name not in folders.user_requests.listed
             and name not in folders.states.problems
             and name not in folders.states.unknown
@@ -256,7 +260,7 @@ class JobViews:
             and not (
                 folders.invalid.listed and keys.invalid_name(name, self._owner(meta, record)) in folders.invalid.listed
             )
-            and not folders.inbox.refused_requests(name)
+            and not (self._inbox_is_on and folders.inbox.refused_requests(name))
         )
 
     def _new_view(self, name: str, meta: ObjectMeta | None, record: JobRecord | None, gangs: Gangs) -> JobView:
