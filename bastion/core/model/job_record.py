@@ -241,7 +241,7 @@ def keys_beyond(attempts: Sequence[PastAttempt], earlier: Mapping[str, str]) -> 
     The outputs of a job may be of an attempt long ago, if a hundred later ones found no capacity.
     """
     dropped = attempts[: -limits.PAST_ATTEMPTS_KEPT]
-    kept = {str(past.number): past.public_key for past in dropped if past.public_key}
+    kept = {str(past.number): past.public_key for past in dropped if past.public_key and past.may_have_run}
     ordered = sorted({**earlier, **kept}.items(), key=lambda item: int(item[0]))
     return dict(ordered[-limits.PAST_ATTEMPTS_KEPT :])
 
