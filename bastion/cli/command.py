@@ -35,6 +35,8 @@ from dataclasses import dataclass
 
 from absl import flags
 
+OUTPUTS = ("table", "wide", "json", "csv")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invocation:
@@ -76,6 +78,7 @@ class Command:
         takes_command: Whether a command line may follow `--`.
         takes_target: Adds `--root`, `--bastion` and `--bucket`.
         takes_output: Adds `--output=text|json`.
+        takes_rows: Adds `--output=table|wide|json|csv` (`bastion.cli.rows`).
     """
 
     summary: str
@@ -88,6 +91,7 @@ class Command:
     takes_command: bool = False
     takes_target: bool = True
     takes_output: bool = False
+    takes_rows: bool = False
 
     def values(self) -> flags.FlagValues:
         """Define the flags anew, with their defaults."""
@@ -109,4 +113,6 @@ class Command:
             )
         if self.takes_output:
             flags.DEFINE_enum("output", "text", ["text", "json"], "Format of the data on stdout.", flag_values=values)
+        if self.takes_rows:
+            flags.DEFINE_enum("output", "table", OUTPUTS, "Format of the data on stdout.", flag_values=values)
         return values

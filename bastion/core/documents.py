@@ -67,14 +67,17 @@ def _counts(data: bytes) -> tuple[int, int]:
     return opened, 1 + opened + data.count(b",") + data.count(b":")
 
 
+_NOT_BRACKETS = bytes(set(range(256)) - set(b"[]{}"))
+
+
 def _check_depth(structure: bytes, max_depth: int) -> None:
     depth = 0
-    for byte in structure:
+    for byte in structure.translate(None, delete=_NOT_BRACKETS):
         if byte in b"[{":
             depth += 1
             if depth > max_depth:
                 raise DocumentError(f"the JSON nests deeper than {max_depth} levels")
-        elif byte in b"]}":
+        else:
             depth -= 1
 
 

@@ -6,6 +6,11 @@ and the hosts act. So `--wait` runs through at once, and what it shows comes fro
 
 from __future__ import annotations
 
+import os
+import pty
+import sys
+import threading
+import tty
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -114,3 +119,37 @@ def new(tmp_path: Path) -> Path:
     path = tmp_path / "new.config"
     path.write_bytes(shares(1, 1))
     return path
+
+
+@pytest.fixture
+def on_terminal(monkeypatch: pytest.MonkeyPatch) -> Callable[..., str]:
+    """Runs a command line whose stdout and stderr are one terminal; returns what the terminal got."""
+
+    def run(*argv: str, term: str = "xterm") -> str:
+        reader, writer = pty.openpty()
+        tty.setraw(writer)
+        got: list[bytes] = []
+
+        def read() -> None:
+            try:
+                while data := os.read(reader, 65536):
+                    got.append(data)
+            except OSError:  # how a pseudo-terminal says that its other end is closed
+                pass
+
+        thread = threading.Thread(target=read)
+        thread.start()
+        with (
+            os.fdopen(writer, "w", encoding="utf-8") as out,
+            os.fdopen(os.dup(writer), "w", encoding="utf-8") as err,
+            monkeypatch.context() as patched,
+        ):
+            patched.setenv("TERM", term)
+            patched.setattr(sys, "stdout", out)
+            patched.setattr(sys, "stderr", err)
+            main(list(argv))
+        thread.join()
+        os.close(reader)
+        return b"".join(got).decode()
+
+    return run

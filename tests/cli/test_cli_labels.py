@@ -122,14 +122,15 @@ def test_completed_jobs_are_filtered_too_and_what_was_searched_is_said(run, bast
     assert "searched the newest 2 of 4 completed jobs; use --limit=4 to see all" in few
 
 
-def test_specs_whose_labels_are_not_known_are_left_out_of_a_filtered_list(run, bastion, three) -> None:
+def test_a_filtered_list_reads_new_specs_and_leaves_out_refused_ones(run, bastion, three) -> None:
     bastion.put_spec("bad", b"{")
     bastion.settle(2)
     run("launch", "--name=unread", "--label=team=vision", "--", "true", code=0)
     everything = json.loads(run("list", "--output=json").out)
     assert (everything["unread"], len(everything["invalid"])) == (["unread"], 1)
     filtered = json.loads(run("list", "--label=team", "--output=json").out)
-    assert (filtered["unread"], filtered["invalid"]) == ([], [])
+    assert (filtered["unread"], filtered["invalid"]) == (["unread"], [])
+    assert json.loads(run("list", "--label=other", "--output=json").out)["unread"] == []
     assert "bad" not in run("list", "--label=team").out
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import quota
@@ -20,6 +20,7 @@ from bastion.client.jobs.job_info import JobInfo
 from bastion.core import limits
 from bastion.core.errors import InvalidDocument, NotFound, StoreError
 from bastion.core.reconcile.scheduling_view import past_evictions
+from bastion.core.status.document import JobEntry, Phase
 from bastion.core.status.jobs import awaits_kueue, published_snapshot, without_delegated
 from scheduler import Job, JobStatus, ReasonCode, Snapshot
 from scheduler.decide.capacity import amounts_of
@@ -72,26 +73,53 @@ def estimate(client: Client, info: JobInfo) -> Estimate:
         return _unknown("the quota file is not valid, and the one in force is not known here")
     except StoreError as error:
         return _unknown(f"the bucket did not answer: {error}")
+    try:
+        answers, results, declared = _forecast(client, snapshot, (info.name,))
+    except StoreError as error:
+        return _unknown(f"cannot read the results of completed jobs: {error}")
+    eta = answers.get(info.name, Eta(why="the published status does not list it as waiting"))
+    return Estimate(eta=eta, results=results, declared=declared)
+
+
+def estimates(client: Client, entries: Iterable[JobEntry]) -> Mapping[str, Estimate]:
+    """Estimate when these waiting jobs start, by name; without those that wait for something else than capacity.
+
+    It knows less than `estimate`: not the pauses after a lack of capacity, which only a job's state tells.
+    """
+    status = client.status(again=False)
+    names = tuple(
+        entry.name
+        for entry in entries
+        if entry.phase == Phase.QUEUED and (entry.reason is None or entry.reason.code != ReasonCode.HELD.value)
+    )
+    if status is None or not names:
+        return {}
+    try:
+        snapshot = without_delegated(published_snapshot(status, client.policy()))
+        answers, results, declared = _forecast(client, snapshot, names)
+    except (InvalidDocument, NotFound, quota.QuotaFileError, StoreError) as error:
+        return dict.fromkeys(names, _unknown(str(error)))
+    return {name: Estimate(eta=eta, results=results, declared=declared) for name, eta in answers.items()}
+
+
+def _forecast(client: Client, snapshot: Snapshot, names: Sequence[str]) -> tuple[Mapping[str, Eta], int, int]:
+    """The estimates by name, and how many results and declared durations they rest on."""
     declared = declared_durations(client)
     history: list[tuple[JobProfile, float]] = []
-    if any(job.name != info.name and job.name not in declared for job in snapshot.jobs):
-        try:
-            results, _ = client.completed(limit=RESULTS_MAX, among=LISTED_MAX)
-        except StoreError as error:
-            return _unknown(f"cannot read the results of completed jobs: {error}")
+    if any(job.name not in names and job.name not in declared for job in snapshot.jobs) or len(names) > 1:
+        results, _ = client.completed(limit=RESULTS_MAX, among=LISTED_MAX)
         history = list(past_durations(results))
     answers = forecast(
         snapshot,
         client.clock.now(),
         Durations(history, declared),
-        (info.name,),
+        tuple(names),
         draws=DRAWS,
         draw=random.Random(seed(snapshot.jobs)).random,
         horizon_seconds=HORIZON_SECONDS,
         decisions_max=decisions_max(snapshot.jobs),
     )
-    eta = answers.get(info.name, Eta(why="the published status does not list it as waiting"))
-    return Estimate(eta=eta, results=len(history), declared=len(declared))
+    return answers, len(history), len(declared)
 
 
 def _unknown(why: str) -> Estimate:

@@ -52,6 +52,7 @@ class Overview:
         self.root = root
         self.clock = clock
         self._status: StatusDocument | None = None
+        self._wanted: packing.Wanted | None = None
         self._asked_mode = False
         self._status_generation = 0
         self._policy: quota.Policy | None = None
@@ -83,6 +84,11 @@ class Overview:
         """How often to poll this bastion's bucket."""
         return LOCAL if self.root.local else REMOTE
 
+    def want_only(self, wanted: packing.Wanted) -> None:
+        """Read only these jobs of the status document from now on."""
+        self._wanted = wanted
+        self._status = None
+
     def status(self, *, again: bool = True) -> StatusDocument | None:
         """Read `status/current.json`; None if no daemon has published one.
 
@@ -105,7 +111,7 @@ class Overview:
         if self._status is None or meta.generation != self._status_generation:
             try:
                 stored = self.store.get(keys.STATUS, max_bytes=limits.STATUS_MAX_BYTES)
-                document = packing.read(stored.data)
+                document = packing.read(stored.data, wanted=self._wanted)
             except NotFound:
                 return None
             except InvalidDocument as error:
@@ -114,6 +120,11 @@ class Overview:
                 ) from error
             self._status, self._status_generation = document, stored.meta.generation
         return self._status
+
+    @property
+    def status_generation(self) -> int:
+        """Of the status document that was read last; 0 before."""
+        return self._status_generation
 
     def entries(self, *, again: bool = True) -> Mapping[str, JobEntry]:
         """The status document's jobs by name."""
@@ -134,7 +145,7 @@ class Overview:
             most: The maximum number of names.
         """
         status = self.status(again=again)
-        known = {*status.entries, *(spec.name for spec in status.invalid)} if status is not None else set()
+        known = status.names if status is not None else set()
         # Consoles make an object of the folder's name for an empty folder.
         return list(islice((each for each in self._specs() if each[0] and each[0] not in known), most))
 

@@ -153,6 +153,33 @@ class Result(_Part):
         return found if isinstance(found, str) else ""
 
     @property
+    def project_id(self) -> str:
+        found = self._table("metadata").get("project_id")
+        return found if isinstance(found, str) else ""
+
+    @property
+    def instance_type(self) -> str | None:
+        """None for a job on the bastion itself, or if it is malformed."""
+        found = self._table("runner").get("instance_type")
+        return found if isinstance(found, str) else None
+
+    @property
+    def num_replicas(self) -> int | None:
+        found = self._table("runner").get("num_replicas")
+        return found if isinstance(found, int) else None
+
+    @property
+    def priority(self) -> int | None:
+        found = self._table("metadata").get("priority")
+        return found if isinstance(found, int) else None
+
+    @property
+    def resources(self) -> Mapping[str, int]:
+        """Units that the quota charged, by type."""
+        found = self._table("metadata").get("resources")
+        return {k: v for k, v in found.items() if isinstance(v, int)} if isinstance(found, dict) else {}
+
+    @property
     def inbox(self) -> str:
         """Whose inbox the spec came from; empty if it came from `jobs/active/`."""
         found = self._table("result").get("inbox")

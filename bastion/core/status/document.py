@@ -331,6 +331,7 @@ class StatusDocument(_Part):
         mode: Where specs come from (`model.identity.Mode`).
         delegated: Resource types of which Kueue decides which jobs run.
         usage: Changes all the time: it is published with other changes only.
+        left_out, other_users: Names of the jobs that the reader did not want, and their users.
     """
 
     bastion: str = ""
@@ -347,11 +348,18 @@ class StatusDocument(_Part):
     idle: IdleEntry = IdleEntry()
     usage: UsageEntry = UsageEntry()
     mode: str = Mode.OPEN.value
+    left_out: frozenset[str] = Field(default=frozenset(), exclude=True)
+    other_users: frozenset[str] = Field(default=frozenset(), exclude=True)
 
     @cached_property
     def several_users(self) -> bool:
         """Whether the live jobs are of more than one."""
-        return len({entry.user_id for entry in self.jobs}) > 1
+        return len({*self.other_users, *(entry.user_id for entry in self.jobs)}) > 1
+
+    @property
+    def names(self) -> set[str]:
+        """The names of all live jobs and refused specs."""
+        return {*self.left_out, *self.entries, *(spec.name for spec in self.invalid)}
 
     def is_unverified(self, entry: JobEntry) -> bool:
         """Whether nothing but the spec says whose job it is, where that matters."""

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 import operator
 import re
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from pydantic import ValidationError
 
@@ -46,6 +46,9 @@ _USUAL = tuple(JobEntry.model_fields[name].default for name in _OTHERS)
 _others = operator.attrgetter(*_OTHERS)
 # Whole numbers as words; numbers in names and types (`v4`, `job-7`) stay in the text.
 _NUMBER = re.compile(r"(?<![\w.,:/+-])(0|[1-9][0-9]{0,15})(?![\w./:-]|,\d)")
+
+# Name, project, user and instance type of a queued job: whether to read the rest of it.
+Wanted: TypeAlias = Callable[[str, str, str, object], bool]
 
 
 class _Table:
@@ -102,8 +105,11 @@ def pack(status: StatusDocument) -> dict[str, Any]:
     return {**rest, "format": FORMAT, "jobs": whole, "queued": queued}
 
 
-def read(data: bytes) -> StatusDocument:
+def read(data: bytes, *, wanted: Wanted | None = None) -> StatusDocument:
     """The status, from either format.
+
+    Args:
+        wanted: Only the jobs of which it says so; in a long queue that takes a tenth of the time.
 
     Raises:
         InvalidDocument: It has another format, or is malformed.
@@ -120,6 +126,8 @@ def read(data: bytes) -> StatusDocument:
             queued = document.pop("queued")
             if tuple(queued["columns"]) != COLUMNS:
                 raise InvalidDocument("its queued jobs have other columns")
+            if wanted is not None:
+                _leave_out(document, queued, wanted)
             jobs = [*document["jobs"], *(_expanded(row, queued) for row in queued["rows"])]
             document["jobs"] = sorted(jobs, key=lambda entry: str(entry["name"]))
         return StatusDocument.model_validate(document)
@@ -182,6 +190,26 @@ def _micros(seconds: float) -> int:
 def _seconds(instant: int | str) -> float | str:
     """Return seconds. Earlier versions wrote an instant as text if its microseconds did not convert back."""
     return instant if isinstance(instant, str) else instant / 1e6
+
+
+def _leave_out(document: dict[str, Any], queued: dict[str, Any], wanted: Wanted) -> None:
+    """Take out the jobs that are not wanted, but for their names and users."""
+    whole, rows, names, users = [], [], [], set()
+    for entry in document["jobs"]:
+        if wanted(entry["name"], entry["project_id"], entry["user_id"], entry.get("instance_type")):
+            whole.append(entry)
+        else:
+            names.append(entry["name"])
+            users.add(entry["user_id"])
+    for row in queued["rows"]:
+        project_id, user_id = queued["owners"][row[2]]
+        if wanted(row[0], project_id, user_id, queued["shapes"][row[3]][1]):
+            rows.append(row)
+        else:
+            names.append(row[0])
+            users.add(user_id)
+    document["jobs"], queued["rows"] = whole, rows
+    document["left_out"], document["other_users"] = names, users
 
 
 def _expanded(row: Sequence[Any], queued: Mapping[str, Any]) -> dict[str, Any]:
