@@ -108,7 +108,7 @@ def test_a_table_fits_the_terminal(several, on_terminal, monkeypatch, width: int
     monkeypatch.setenv("COLUMNS", str(width))
     several.submit("a-very-long-name-of-a-job-that-nobody-can-read-in-a-table-" + 5 * "x")
     several.settle(4)
-    lines = [line for line in on_terminal("list", term="dumb").splitlines() if line and "queued" in line]
+    lines = [line for line in on_terminal("list", term="dumb").splitlines() if " queued " in line]
     assert lines
     assert max(map(len, lines)) <= width
     assert all(len(line.split()[0]) >= 4 for line in lines)
