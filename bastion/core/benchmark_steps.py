@@ -57,7 +57,7 @@ class Step:
 class Lines(BaseModel):
     """How the lines of the environment run: whom they run as (`UID:GID`), where, with which variables."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
 
     user: str
     folder: str

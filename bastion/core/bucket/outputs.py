@@ -45,7 +45,7 @@ _Path = Annotated[str, AfterValidator(_check_path)]
 
 
 class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", defer_build=True)
 
 
 class Part(_Model):

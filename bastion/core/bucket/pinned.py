@@ -49,7 +49,7 @@ class Listing(BaseModel):
         digests: The SHA-256 of each part.
     """
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", defer_build=True)
 
     format: int = 1
     url: str

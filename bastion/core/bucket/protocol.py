@@ -20,7 +20,7 @@ HOST_JOB_USER = "bastion-job"
 
 
 class _Document(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", defer_build=True)
 
     format: int = 1
 
@@ -123,7 +123,7 @@ class OrderAction(str, Enum):
 class InputOrder(BaseModel):
     """What a host fetches before the command starts, and the folder below the working directory that it goes into."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", defer_build=True)
 
     url: str
     dir: str
@@ -138,7 +138,7 @@ class TimeLeft(BaseModel):
         grace_seconds: From SIGTERM to SIGKILL.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, extra="ignore", allow_inf_nan=False, defer_build=True)
 
     seconds: float = Field(ge=0)
     from_order: bool = False
@@ -148,7 +148,7 @@ class TimeLeft(BaseModel):
 class Order(_Document):
     """`runs/<run>/order`: what the hosts of this run do now. A stop order keeps the run's fields."""
 
-    model_config = ConfigDict(frozen=True, strict=False, extra="ignore", allow_inf_nan=False)
+    model_config = ConfigDict(frozen=True, strict=False, extra="ignore", allow_inf_nan=False, defer_build=True)
 
     run: str
     action: OrderAction
@@ -227,7 +227,7 @@ class Report(_Signed):
     A new checkpoint alone is reported less often (`limits.CHECKPOINT_REPORT_SECONDS`).
     """
 
-    model_config = ConfigDict(frozen=True, strict=False, extra="ignore")
+    model_config = ConfigDict(frozen=True, strict=False, extra="ignore", defer_build=True)
 
     run: str
     host: int = Field(ge=0)

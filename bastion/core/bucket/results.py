@@ -32,7 +32,7 @@ class Environment(BaseModel):
         variables: Environment variables that change results.
     """
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", defer_build=True)
 
     processor: str = ""
     accelerator: str = ""
@@ -58,7 +58,7 @@ class HostResults(BaseModel):
         truncated: Whether something was dropped; `problems` say what and why.
     """
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, strict=True, extra="ignore", defer_build=True)
 
     # Of another number, this version understands nothing.
     format: Literal[1] = 1

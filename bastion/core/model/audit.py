@@ -65,7 +65,7 @@ class Audited(BaseModel):
         uid: Of the job, where no history line says it.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     request: Request
     outcome: Came

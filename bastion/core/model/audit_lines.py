@@ -28,7 +28,7 @@ _WHY_MAX_CHARS = 500
 class AuditLine(BaseModel):
     """One line, as it is read. `count`: further requests of the same kind that have no lines of their own."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     v: int
     id: str

@@ -33,7 +33,7 @@ class Inbox(BaseModel):
         project: Of an inbox that a group shares: its jobs must be this project's, and their `user_id` is self-declared.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
+    model_config = ConfigDict(frozen=True, extra="ignore", strict=True, defer_build=True)
 
     member: str = ""
     uid: Annotated[int, Field(ge=0, lt=2**32)] | None = None
@@ -43,7 +43,7 @@ class Inbox(BaseModel):
 class Identity(BaseModel):
     """The whole document."""
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     format: Literal[1] = 1
     mode: Mode = Mode.OPEN

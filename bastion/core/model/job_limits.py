@@ -81,7 +81,7 @@ _Seconds = Annotated[int, Field(ge=1, le=limits.EXPECTED_DURATION_MAX_SECONDS)]
 class AfterFormat(BaseModel):
     """An item of `limits.after`."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="allow")
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow", defer_build=True)
 
     job: Annotated[str, AfterValidator(_check_job)]
     uid: Annotated[str, AfterValidator(_check_uid)]
@@ -91,7 +91,7 @@ class AfterFormat(BaseModel):
 class LimitsFormat(BaseModel):
     """`limits`, with unknown fields."""
 
-    model_config = ConfigDict(frozen=True, strict=True, extra="allow")
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow", defer_build=True)
 
     max_run_seconds: _Seconds | None = None
     after: Annotated[list[AfterFormat], Field(max_length=limits.AFTER_MAX)] | None = None

@@ -77,7 +77,7 @@ class Cause(str, Enum):
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class Ending(_Part):
@@ -249,7 +249,7 @@ def keys_beyond(attempts: Sequence[PastAttempt], earlier: Mapping[str, str]) -> 
 class JobRecord(_Part):
     """The whole state of one job."""
 
-    model_config = ConfigDict(populate_by_name=True)
+    model_config = ConfigDict(populate_by_name=True, defer_build=True)
 
     status: Status = Status.PENDING
     # Contract: what AXLearn's tools show (`tier`), without our own keys.

@@ -55,7 +55,7 @@ def check_image(text: str) -> str:
 
 
 class _Format(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="allow")
+    model_config = ConfigDict(frozen=True, strict=True, extra="allow", defer_build=True)
 
 
 class _ScalingSpec(_Format):

@@ -12,7 +12,7 @@ EPOCH_MAX = 2**60
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
 
 class SteadyPoint(_Part):

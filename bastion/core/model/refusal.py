@@ -19,7 +19,7 @@ class Refusal(BaseModel):
         request: It is about a request of that user.
     """
 
-    model_config = ConfigDict(frozen=True, extra="ignore")
+    model_config = ConfigDict(frozen=True, extra="ignore", defer_build=True)
 
     format: int = 1
     name: str

@@ -80,7 +80,7 @@ _Count = Annotated[int, Field(ge=1, le=7 * int(_DAY))]
 
 
 class Table(BaseModel):
-    model_config = ConfigDict(frozen=True, strict=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, strict=True, extra="forbid", defer_build=True)
 
 
 class TolerationTable(Table):
