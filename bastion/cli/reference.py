@@ -21,6 +21,7 @@ Data goes to stdout, progress and notes to stderr. With `--output=json`, stdout 
 |---|---|
 | 0 | done; with `launch --wait` and `submit --wait`: the job succeeded |
 | 1 | a failure, for example of access to the bucket |
+| 2 | nobody agreed to a command that asks first; nothing was changed |
 | 64 | refused: the request is not valid, or the job was refused |
 | 75 | infrastructure failure: of the job's slices, or of the bucket |
 | 130 | Ctrl-C; with `--wait`: detached, the job keeps running |

@@ -6,6 +6,8 @@ Every message says what happened, why, and what to do. The CLI prints a `Bastion
 
 from __future__ import annotations
 
+# Nobody agreed to a command that asks first.
+EXIT_UNCONFIRMED = 2
 EXIT_REFUSED = 64
 # A job's code is missing or unusable; EX_NOINPUT of sysexits.h.
 EXIT_NO_CODE = 66

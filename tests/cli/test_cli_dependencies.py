@@ -165,8 +165,7 @@ def test_quota_whatif_estimates_who_awaits_others(run, bastion, new) -> None:
 @pytest.mark.parametrize(
     ("argv", "said"),
     [
-        (("cancel",), "name the jobs to cancel, or one group of them with --group=NAME"),
-        (("cancel", "job", "--group=g"), "name the jobs to cancel, or one group of them with --group=NAME"),
+        (("cancel",), "name the jobs to cancel, a pattern of names, --all, or flags that select jobs"),
         (("cancel", "job", "--user_id=u"), "--user_id requires --group"),
         (("cancel", "--group=A"), "--group: 'A' is not a valid name of a group"),
         (("list", "--group=A"), "--group: 'A' is not a valid name of a group"),

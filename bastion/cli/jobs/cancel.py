@@ -2,41 +2,58 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from absl import flags
 
 from bastion.cli.command import Command, Invocation
+from bastion.cli.confirm import confirm
 from bastion.cli.connect import open_client, warn_if_no_daemon
-from bastion.cli.jobs.after import check_group, define_group
+from bastion.cli.jobs import select
 from bastion.cli.jobs.waiting import tell_end, wait_for
 from bastion.cli.output import emit_json, plain, say
 from bastion.cli.target import Target
 from bastion.cli.user import default_user
 from bastion.client import Cancelled, Client, FollowOptions
+from bastion.client.jobs.groups import cancel_all, cancel_group
+from bastion.client.jobs.listing import listing
+from bastion.client.jobs.selection import Selection
 from bastion.core.errors import EXIT_DETACHED, Refused
 from bastion.core.plurals import count
 
 # The requests for so many take long enough to say what is going on.
 _TELL_FROM = 200
+# Of the jobs that flags and patterns select.
+_SHOWN = 20
 
 
 def _define(values: flags.FlagValues) -> None:
     flags.DEFINE_boolean("wait", False, "Wait until the jobs have ended.", flag_values=values)
-    define_group(values, "Cancel all live jobs of this group that are yours (bastion launch --group).")
+    flags.DEFINE_boolean("all", False, "Cancel all your live jobs.", flag_values=values)
+    flags.DEFINE_boolean("yes", False, "Cancel without asking.", flag_values=values)
+    select.define(values, "Cancel")
     flags.DEFINE_string(
         "user_id", None, "With --group: whose jobs to cancel. Default: your login name.", flag_values=values
     )
 
 
 def _run(call: Invocation) -> int:
-    if bool(call.operands) == (call.flags.group is not None):
-        raise Refused("name the jobs to cancel, or one group of them with --group=NAME")
-    if call.flags.user_id is not None and call.flags.group is None:
+    given = call.flags
+    if given.user_id is not None and given.group is None:
         raise Refused("--user_id requires --group")
-    check_group(call.flags.group)
+    selection = select.selection(call)
+    if given.all and not selection.is_all and selection != replace(selection, patterns=()):
+        raise Refused("--all takes no names; leave it out to cancel jobs by name or pattern")
+    by_flags = replace(selection, patterns=()) != Selection()
+    patterns = any(char in name for name in call.operands for char in "*?[")
+    if not (call.operands or by_flags or given.all):
+        raise Refused("name the jobs to cancel, a pattern of names, --all, or flags that select jobs")
     client, target = open_client(call)
     user = default_user()
-    if call.flags.group is not None:
-        return _cancel_group(call, client, target, call.flags.group, user)
+    if selection == Selection(group=given.group) and not given.all:
+        return _cancel_group(call, client, target, given.group, user)
+    if patterns or by_flags or given.all:
+        return _cancel_selected(call, client, target, selection, user)
     for name in call.operands:
         client.check_name(name)  # check every name before cancelling any job
     code = 0
@@ -53,9 +70,33 @@ def _run(call: Invocation) -> int:
     return _follow_up(call, client, target, cancelled) or code
 
 
-def _cancel_group(call: Invocation, client: Client, target: Target, group: str, user: str) -> int:
-    from bastion.client.jobs.groups import cancel_group
+def _cancel_selected(call: Invocation, client: Client, target: Target, selection: Selection, user: str) -> int:
+    """Show which jobs the flags and patterns select, ask, and cancel them."""
+    if not (selection.users or selection.projects):
+        selection = replace(selection, users=frozenset({user}))
+    client.want_only(selection.place)
+    rows = [row for row in listing(client, selection, specs=None).rows if row.status != "invalid"]
+    if not rows:
+        say(f"bastion: no live jobs match{_of(selection)}; see bastion list")
+        return _follow_up(call, client, target, [])
+    for row in rows[:_SHOWN]:
+        say(f"  {row.name}  {row.status}  {plain(row.user_id)}")
+    if len(rows) > _SHOWN:
+        say(f"  and {len(rows) - _SHOWN} more")
+    if not call.flags.yes:
+        confirm(f"cancel {count(len(rows), 'job')}{_of(selection)}")
+    cancelled = cancel_all(client, [row.name for row in rows], by=user)
+    say(f"cancelling {count(len(cancelled), 'job')}")
+    return _follow_up(call, client, target, cancelled)
 
+
+def _of(selection: Selection) -> str:
+    users, projects = sorted(selection.users), sorted(selection.projects)
+    text = f" of {', '.join(users)}" if users else ""
+    return plain(text + (f" in {', '.join(projects)}" if projects else ""))
+
+
+def _cancel_group(call: Invocation, client: Client, target: Target, group: str, user: str) -> int:
     whose = call.flags.user_id or user
 
     def begin(jobs: int) -> None:
@@ -115,14 +156,23 @@ def _wait(client: Client, target: Target, cancelled: list[Cancelled]) -> int:
 
 CANCEL = Command(
     summary="Cancels waiting and running jobs.",
-    usage="JOB... | --group=NAME [--wait]",
+    usage="JOB... | PATTERN... | --all | [--user=...] [--project=...] [--status=...] [--group=NAME] [--wait] [--yes]",
     details="""A running job gets SIGTERM and a grace period. The request applies at the next poll; --wait waits until
         the jobs have ended. If the daemon refuses a job's spec (INVALID), the spec is deleted.
 
-        --group cancels your own jobs of a group, also those that are not accepted yet, and says how many.
+        A pattern of names (quote its `*`), --all and the flags of `bastion list` select live jobs, also those that are
+        not accepted yet. They are shown, and cancelled after you agree, or with --yes. Only your own are selected,
+        unless --user or --project names others. --group alone cancels your own jobs of a group without asking.
 
-        Exits with 0 if all jobs are being cancelled, and with 64 if one does not exist or has already ended.""",
-    examples=("bastion cancel train-1", "bastion cancel --wait train-1 train-2", "bastion cancel --group=sweep-1"),
+        Exits with 0 if all jobs are being cancelled, with 2 if nobody agreed, and with 64 if one does not exist or has
+        already ended.""",
+    examples=(
+        "bastion cancel train-1",
+        "bastion cancel --wait train-1 train-2",
+        "bastion cancel 'sweep-*' --status=queued",
+        "bastion cancel --all --yes",
+        "bastion cancel --group=sweep-1",
+    ),
     operands=(0, None),
     takes_output=True,
     define=_define,

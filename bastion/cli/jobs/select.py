@@ -37,7 +37,8 @@ def selection(call: Invocation) -> Selection:
     given = call.flags
     check_group(given.group)
     for flag in ("user", "project", "status", "type"):
-        if given[flag].present and (not given[flag].value or "" in given[flag].value):
+        values = given[flag].value or []
+        if given[flag].present and (not values or "" in values):
             raise Refused(f"--{flag} has an empty value; leave the flag out to select all")
     if "" in call.operands:
         raise Refused("a pattern of names is empty; leave it out to select all, or quote '*'")

@@ -81,12 +81,20 @@ class Listing:
         return Counter(row.status for row in self.rows)
 
 
-def listing(client: Overview, selection: Selection, *, completed: int = 0, since: float | None = None) -> Listing:
+def listing(
+    client: Overview,
+    selection: Selection,
+    *,
+    completed: int = 0,
+    since: float | None = None,
+    specs: int | None = _SPECS_MAX,
+) -> Listing:
     """List the jobs.
 
     Args:
         completed: Search this many of the newest completed jobs.
         since: Only completed jobs that ended since, in seconds since the epoch.
+        specs: Read at most this many specs that are not accepted yet, each for a request; None: all of them.
 
     Raises:
         StoreError: the bucket does not answer.
@@ -103,7 +111,7 @@ def listing(client: Overview, selection: Selection, *, completed: int = 0, since
     if not selection.wants_ended:
         live = [_live(entry) for entry in client.entries(again=False).values() if selection.entry(entry)]
         live.sort(key=_rank)
-        unread, submitted, left_out = _submitted(client, selection)
+        unread, submitted, left_out = _submitted(client, selection, specs)
         refused = [
             JobRow(name=spec.name, status=INVALID, user_id=spec.user or "", problem=spec.problem)
             for spec in (status.invalid if status is not None else ())
@@ -146,22 +154,22 @@ def _fits(spec: InvalidEntry, selection: Selection) -> bool:
     return user_fits and selection.name(spec.name) and selection.status(INVALID)
 
 
-def _submitted(client: Overview, selection: Selection) -> tuple[list[str], list[JobRow], bool]:
+def _submitted(client: Overview, selection: Selection, most: int | None) -> tuple[list[str], list[JobRow], bool]:
     """The names of specs that are not accepted, the rows of those selected, and whether some were not looked for."""
     if not selection.status(SUBMITTED):
         return [], [], False
     status = client.status(again=False)
     if selection.is_all:
-        most = UNREAD_MAX if client.backlog(again=False) else None
-        unread = client.unread(again=False, most=most)
+        unread = client.unread(again=False, most=UNREAD_MAX if client.backlog(again=False) else None)
         return unread, [JobRow(name=name, status=SUBMITTED) for name in unread], False
-    if status is not None and (len(status.names) > UNREAD_MAX or status.backlog):
+    if most is not None and status is not None and (len(status.names) > UNREAD_MAX or status.backlog):
         return [], [], True  # their names alone would be pages
-    specs = [each for each in client.unread_specs(again=False, most=UNREAD_MAX) if selection.name(each[0])]
+    found = client.unread_specs(again=False, most=None if most is None else UNREAD_MAX)
+    specs = [each for each in found if selection.name(each[0])]
     if not selection.reads_specs:
         return [name for name, _ in specs], [JobRow(name=name, status=SUBMITTED) for name, _ in specs], False
-    read = [spec for spec in _read(client, specs[:_SPECS_MAX]) if selection.spec(spec)]
-    return [spec.name for spec in read], [_of_spec(spec) for spec in read], len(specs) > _SPECS_MAX
+    read = [spec for spec in _read(client, specs[:most]) if selection.spec(spec)]
+    return [spec.name for spec in read], [_of_spec(spec) for spec in read], most is not None and len(specs) > most
 
 
 def _read(client: Overview, specs: Sequence[tuple[str, str]]) -> list[JobSpec]:
