@@ -10,6 +10,7 @@ from bastion.cli.admin import identity_file
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client
 from bastion.cli.output import emit_json, plain, say
+from bastion.cli.parsing import did_you_mean
 from bastion.core.bucket import keys
 from bastion.core.errors import AccessDenied, Refused
 from bastion.core.model.identity import Identity, Mode
@@ -30,7 +31,7 @@ def _define(values: flags.FlagValues) -> None:
 def _run(call: Invocation) -> int:
     action = call.operands[0]
     if action not in _ACTIONS:
-        raise Refused(f"{plain(action)!r} is none of {', '.join(_ACTIONS)}")
+        raise Refused(f"{plain(action)!r} is none of {', '.join(_ACTIONS)}{did_you_mean(action, _ACTIONS)}")
     client, target = open_client(call)
     present, generation = identity_file.read(client)
     if action == "status":
@@ -76,7 +77,7 @@ def _check(client: Client, wanted: Mode) -> None:
     if wanted is Mode.INBOX:
         waiting, live = client.unread(), client.entries(again=False)
         if live:
-            say(f"{count(len(live), 'job')} go on as they are")
+            say(f"{count(len(live), 'job')} {'goes' if len(live) == 1 else 'go'} on unchanged")
         if waiting:
             say(f"{_named(waiting)}: not accepted yet, and refused from now on; submit them again afterwards")
         return

@@ -14,6 +14,7 @@ from bastion.cli.admin import identity_file, inbox_list
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client
 from bastion.cli.output import plain, say
+from bastion.cli.parsing import did_you_mean
 from bastion.core.bucket import keys
 from bastion.core.errors import AccessDenied, Refused, StoreError
 from bastion.core.model.identity import Identity, Inbox
@@ -72,7 +73,7 @@ def _define(values: flags.FlagValues) -> None:
 def _run(call: Invocation) -> int:
     action, *names = call.operands
     if action not in _ACTIONS:
-        raise Refused(f"{plain(action)!r} is none of {', '.join(_ACTIONS)}")
+        raise Refused(f"{plain(action)!r} is none of {', '.join(_ACTIONS)}{did_you_mean(action, _ACTIONS)}")
     if (action == "list") is bool(names):
         raise Refused(f"{action} takes {'no name' if names else 'a name'}: bastion admin user {_USAGE}")
     client, target = open_client(call)

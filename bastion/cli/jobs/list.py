@@ -134,7 +134,7 @@ def _live(entry: JobEntry, now: float) -> Sequence[str]:
 
 
 def _invalid(entry: InvalidEntry) -> Sequence[str]:
-    return (entry.name, "INVALID", "-", "-", "-", "-", entry.problem)
+    return (entry.name, "INVALID", "-", entry.user or "-", "-", "-", entry.problem)
 
 
 def _completed(result: Result, now: float) -> Sequence[str]:
