@@ -86,8 +86,8 @@ def _look(root: int, folders: list[str], name: str, *, natural: bool) -> Place |
 def new_temporary(objects: int) -> Temporary:
     """Make an empty file in the hidden folder `objects`; the caller always discards it.
 
-    With inboxes that folder is sticky, and no file may be writable by the group, whatever the writer's umask. This holds
-    from the beginning: who has it open for writing could still change it in its place.
+    With inboxes that folder is sticky, and the group may write no file, whatever the writer's umask. This holds from
+    the beginning: who has it open for writing could still change it in its place.
     """
     folder = files.open_folder(objects, [TEMPORARY_FOLDER], create=True)
     name = f"{os.getpid()}-{secrets.token_hex(8)}"

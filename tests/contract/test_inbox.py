@@ -17,7 +17,7 @@ from bastion.core.bucket import keys
 from bastion.core.bucket.objects import FileFacts
 from bastion.core.errors import AccessDenied, StoreError
 from bastion.core.model.identity import Inbox
-from bastion.folder_format import places
+from bastion.folder_format import inboxes, places
 from bastion.folder_format.keys import HIDDEN_FOLDER
 from bastion.ports import ObjectMeta, ObjectStore
 from tests.support.inbox_stages import InboxStage, endpoint_stage, folder_stage
@@ -135,6 +135,26 @@ def test_a_file_that_others_may_write_proves_nothing(folder: InboxStage, mode: i
     folder.call("alice", put)
     path_of(folder, JOB).chmod(mode)
     assert "others could change it" in folder.problems()[JOB]
+
+
+@as_root
+def test_a_file_that_the_daemon_cannot_read_has_a_problem(folder: InboxStage) -> None:
+    folder.call("alice", put)
+    path_of(folder, JOB).chmod(0o600)
+    assert "the daemon cannot read it" in folder.problems()[JOB]
+
+
+@as_root
+def test_closing_a_bucket_closes_objects_whose_keys_are_no_paths(folder: InboxStage) -> None:
+    assert folder.folder is not None
+    objects = folder.folder.parent / HIDDEN_FOLDER
+    folder.call("daemon", partial(put, key="jobs/states//x"))
+    hidden = [path for path in objects.iterdir() if path.is_file() and len(path.name) >= 64]
+    assert len(hidden) == 2
+    for path in hidden:
+        path.chmod(0o660)  # as a team's umask made them in mode open
+    call_as(DAEMON, lambda: inboxes.close(str(objects.parent), folder.folder.name))
+    assert {stat.S_IMODE(path.stat().st_mode) for path in hidden} == {0o640}
 
 
 @as_root

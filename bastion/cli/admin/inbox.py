@@ -51,6 +51,9 @@ def _run(call: Invocation) -> int:
         if again != present:
             raise Refused(identity_file.CHANGED)
     identity_file.write(client, changed, generation)
+    if wanted is Mode.INBOX and target.root.local and changed.users:
+        named = [f"{name}{'' if each.uid is None else f' (uid {each.uid})'}" for name, each in changed.users.items()]
+        say(f"whose files count: {_named(named)}; check them, because in mode open everybody could add inboxes")
     say(f"the mode is {wanted.value} as soon as the daemon reads it, within five minutes: bastion admin inbox status")
     return 0
 
@@ -110,7 +113,8 @@ def _make_folders(root: Root, found: Identity) -> None:
             f"the modes of {plain(root.url)} cannot be set: {error}; run this as the user of the daemon"
         ) from error
     for path in foreign[:_NAMED]:
-        say(f"bastion: {plain(path)} belongs to another user, who may still change it")
+        if path != f"{root.url}/{keys.IDENTITY}":  # it is written anew
+            say(f"bastion: {plain(path)} belongs to another user, who may still change it; use chown or delete it")
 
 
 INBOX = Command(

@@ -14,7 +14,7 @@ from bastion.cli.jobs.after import check_group, define_group
 from bastion.cli.jobs.command_line import wanted_labels
 from bastion.cli.output import emit_json, plain, say, table
 from bastion.client import Result
-from bastion.core import secret_signs
+from bastion.core import limits, secret_signs
 from bastion.core.errors import EXIT_INFRASTRUCTURE
 from bastion.core.model.labels import match
 from bastion.core.status.document import InvalidEntry, JobEntry, StatusDocument
@@ -134,7 +134,9 @@ def _live(entry: JobEntry, now: float) -> Sequence[str]:
 
 
 def _invalid(entry: InvalidEntry) -> Sequence[str]:
-    return (entry.name, "INVALID", "-", entry.user or "-", "-", "-", entry.problem)
+    # No job has a longer name; anybody can write one, and it would set the width of the column for all.
+    shown = entry.name if len(entry.name) <= limits.NAME_MAX_CHARS else f"{entry.name[: limits.NAME_MAX_CHARS]}..."
+    return (shown, "INVALID", "-", entry.user or "-", "-", "-", entry.problem)
 
 
 def _completed(result: Result, now: float) -> Sequence[str]:
