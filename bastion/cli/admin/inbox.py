@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -105,6 +106,8 @@ def _make_folders(root: Root, found: Identity) -> None:
         return
     from bastion.folder_format import inboxes
 
+    if not os.path.isdir(root.url):  # noqa: PTH112 - of a path as text, as everywhere in a folder bucket
+        raise Refused(f"there is no bastion at {plain(root.url)} yet; start its daemon first, or correct --root")
     try:
         foreign = inboxes.close(root.bucket, root.bastion)
         inboxes.make(root.url, found.users)
