@@ -89,6 +89,11 @@ class FolderProof:
                 f"the file has the mode {stat.S_IMODE(facts.mode):o}, so others could change it; "
                 "take write permission from the group and others (chmod go-w), and write it again"
             )
+        if not stat.S_IMODE(facts.mode) & 0o040 and os.geteuid() not in (facts.uid, 0):
+            return (
+                f"the file has the mode {stat.S_IMODE(facts.mode):o}, so the daemon cannot read it; let its group read "
+                "it (chmod g+r)"
+            )
         return ""
 
     def prepare(self, found: Identity) -> str:

@@ -160,7 +160,7 @@ def _check_operands(name: str, command: Command, operands: tuple[str, ...], afte
         raise Refused(f"bastion {name} does not take {extra!r}; {usage}")
     if len(operands) < least:
         named = re.findall(r"\b[A-Z]+\b", re.sub(r"\[.*?\]|--\S+", "", command.usage))
-        missing = " and ".join(named[len(operands) : least]) or command.usage
+        missing = " and ".join(named[len(operands) : least]) or command.usage.split()[0]
         raise Refused(f"{missing} {'are' if ' and ' in missing else 'is'} missing; {usage}")
     if "JOB" in command.usage and "" in operands:
         raise Refused(f"the job name is empty; {usage}")

@@ -37,6 +37,7 @@ FILE_MODE = 0o660
 FOLDER_MODE = 0o770
 # A file that proves who wrote it: nobody else may change it.
 PROOF_MODE = 0o640
+_GROUP_AND_OTHERS_WRITE = 0o022
 
 # Looks at a file that is constantly replaced, before the store counts as unavailable.
 _LOOKS = 100
@@ -136,8 +137,10 @@ def open_folder(parent: int, names: Sequence[str], *, create: bool = False, sync
 
 
 def _make_folder(above: int, name: str, *, sync: bool) -> None:
+    # The umask alone must not decide: an administrator's may be the team's.
+    mode = FOLDER_MODE if os.fstat(above).st_mode & stat.S_IWGRP else FOLDER_MODE & ~_GROUP_AND_OTHERS_WRITE
     try:
-        os.mkdir(name, FOLDER_MODE, dir_fd=above)
+        os.mkdir(name, mode, dir_fd=above)
     except FileExistsError:
         return
     if sync:

@@ -14,7 +14,7 @@ import stat
 from collections.abc import Iterable, Iterator
 
 from bastion.folder_format import files
-from bastion.folder_format.keys import HIDDEN_FOLDER, stripes
+from bastion.folder_format.keys import HIDDEN_FOLDER, is_hidden_object, stripes
 from bastion.folder_format.lock import LOCK_FOLDER
 from bastion.folder_format.places import TEMPORARY_FOLDER
 
@@ -57,7 +57,7 @@ def close(bucket: str, bastion: str) -> list[str]:
     root = f"{bucket}/{bastion}"
     foreign = []
     hidden = f"{bucket}/{HIDDEN_FOLDER}"
-    for path in (root, hidden, *_below(root)):
+    for path in (root, hidden, *_hidden_objects(hidden), *_below(root)):
         with contextlib.suppress(FileNotFoundError):
             if not _close_one(path):
                 foreign.append(path)
@@ -81,6 +81,12 @@ def _make_locks(folder: str) -> None:
                 os.fchmod(file, files.FILE_MODE)
         finally:
             os.close(file)
+
+
+def _hidden_objects(hidden: str) -> Iterator[str]:
+    """Objects whose keys are no paths, of all ROOTs of the bucket."""
+    with contextlib.suppress(FileNotFoundError), os.scandir(hidden) as entries:
+        yield from (entry.path for entry in entries if is_hidden_object(entry.name))
 
 
 def _below(root: str) -> Iterator[str]:

@@ -7,11 +7,13 @@ spelling and still be blocked by other files (`a` blocks `a/b`); writers find th
 from __future__ import annotations
 
 import hashlib
+import re
 
 HIDDEN_FOLDER = ".objects"
 KEY_SUFFIX = ".key"
 _NAME_MAX_BYTES = 255
 _STRIPES = 64
+_HIDDEN_OBJECT = re.compile(rf"[0-9a-f]{{64}}(?:{re.escape(KEY_SUFFIX)})?")
 
 
 def natural_path(key: str) -> list[str] | None:
@@ -29,6 +31,11 @@ def natural_path(key: str) -> list[str] | None:
 def hidden_name(key: str) -> str:
     """Return the hidden name of a key that cannot be a file."""
     return hashlib.sha256(key.encode()).hexdigest()
+
+
+def is_hidden_object(name: str) -> bool:
+    """Whether a file in the hidden folder is an object, or has an object's key."""
+    return _HIDDEN_OBJECT.fullmatch(name) is not None
 
 
 def stripes() -> list[str]:

@@ -84,11 +84,16 @@ def _look(root: int, folders: list[str], name: str, *, natural: bool) -> Place |
 
 
 def new_temporary(objects: int) -> Temporary:
-    """Make an empty file in the hidden folder `objects`; the caller always discards it."""
+    """Make an empty file in the hidden folder `objects`; the caller always discards it.
+
+    With inboxes that folder is sticky, and the group may write no file, whatever the writer's umask. This holds from
+    the beginning: who has it open for writing could still change it in its place.
+    """
     folder = files.open_folder(objects, [TEMPORARY_FOLDER], create=True)
     name = f"{os.getpid()}-{secrets.token_hex(8)}"
     try:
-        file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | files.FILE, files.FILE_MODE, dir_fd=folder)
+        mode = files.PROOF_MODE if os.fstat(folder).st_mode & stat.S_ISVTX else files.FILE_MODE
+        file = os.open(name, os.O_RDWR | os.O_CREAT | os.O_EXCL | files.FILE, mode, dir_fd=folder)
     except BaseException:
         os.close(folder)
         raise

@@ -9,7 +9,7 @@ import pytest
 
 from bastion.core.bucket import keys
 from bastion.core.model import identity
-from bastion.core.model.identity import Identity
+from bastion.core.model.identity import Identity, Inbox
 from tests.cli.quota_files import shares
 from tests.support.unix_users import as_root
 
@@ -53,6 +53,17 @@ def test_remove_says_what_is_still_his(run, bastion) -> None:
     assert "alice is still an admin of a: bastion admin project-admin remove alice --project=a\n" in said
 
 
+def test_a_job_from_before_the_inboxes_is_not_given_to_the_next_user_of_that_name_by_surprise(run, bastion) -> None:
+    bastion.submit("train", instance_type="tpu-v4-32")
+    bastion.settle(4)
+    bastion.use_inboxes({"alice": Inbox(member=ALICE.partition("=")[2])})
+    bastion.settle(3)
+    run("admin", "user", "remove", "alice", S3, code=0)
+    again = ("admin", "user", "add", "alice", "--member=arn:aws:iam::123456789012:role/another-alice", S3)
+    assert "has jobs of a former user: train; cancel them first, or add --take_over" in run(*again, code=64).err
+    run(*again, "--take_over", code=0)
+
+
 def test_who_is_no_member_is_told_when_he_is_added(run, bastion) -> None:
     bastion.write_quota(shares(1, 1))
     said = run("admin", "user", "add", "zoe", "--member=arn:aws:iam::123456789012:role/zoe", S3, code=0).err
@@ -93,6 +104,28 @@ def test_in_a_folder_modes_are_the_rights(run, tmp_path, monkeypatch) -> None:
     assert "has 2 names (hard links), so it is refused; delete it" in run("admin", "user", "list", code=0).out
     run("admin", "user", "remove", "root", code=0)
     assert (root / "inbox" / "root").stat().st_mode & 0o7777 == 0o700
+
+
+@as_root
+def test_inboxes_of_a_folder_are_turned_on_with_the_names_that_count_and_not_where_no_bastion_is(
+    run, tmp_path, monkeypatch
+) -> None:
+    root = tmp_path / "bucket" / "team-bastion"
+    root.parent.mkdir()
+    monkeypatch.setenv("BASTION_ROOT", str(root))
+    told = run("admin", "inbox", "enable", code=64).err
+    assert f"there is no bastion at {root} yet; start its daemon first, or correct --root" in told
+    run("admin", "user", "add", "eve", "--uid=64111", code=0)
+    spec = root / "jobs" / "active" / "old"
+    spec.parent.mkdir(parents=True)
+    spec.write_bytes(b"{}")
+    for path in (spec, root / "config" / "identity.json"):
+        os.chown(path, 64111, -1)
+    monkeypatch.setattr(os, "geteuid", lambda: 64110)  # root could change everything
+    told = run("admin", "inbox", "enable", code=0).err
+    assert "whose files count: eve (uid 64111); check them, because in mode open everybody could add inboxes" in told
+    assert f"{spec} belongs to another user, who may still change it; use chown or delete it" in told
+    assert "identity.json belongs" not in told, "it was written anew"
 
 
 @pytest.mark.parametrize("flag", ["--role=projects/p/roles/x", "--uid=7"])

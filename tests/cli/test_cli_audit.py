@@ -103,5 +103,7 @@ def test_every_line_of_the_page_is_a_command(run, shared) -> None:
 def test_what_cannot_be_meant_is_refused(run, bastion) -> None:
     assert "--request" in run("audit", "--request=nonsense", code=64).err
     assert "is not a valid time" in run("audit", "--since=1h30", code=64).err
+    assert "--user is empty" in run("audit", "--user=", code=64).err
+    assert "--job is empty" in run("audit", "--job=", code=64).err
     bastion.hosts.scripts["job"] = runs_for(1)
     assert run("audit", code=0).err.startswith("bastion: the audit trail has no such line since ")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -100,3 +101,10 @@ def test_without_a_valid_quota_file_nothing_is_written(run, bastion) -> None:
     meta = bastion.store.head(keys.PROJECT_QUOTAS)
     bastion.store.delete(keys.PROJECT_QUOTAS, generation=meta.generation)
     assert "there is no quota file" in run("admin", "project-admin", "add", "bob", "--project=a", code=64).err
+
+
+def test_a_quota_file_that_is_elsewhere_is_not_called_missing(run, bastion, file, tmp_path: Path) -> None:
+    file()
+    (tmp_path / "admins").mkdir()
+    told = run("admin", "project-admin", "list", f"--quota_root={tmp_path}/admins/test-bastion", code=64).err
+    assert "the daemon reads its quota file under memory/test-bastion" in told

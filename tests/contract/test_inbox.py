@@ -10,14 +10,18 @@ from pathlib import Path
 
 import pytest
 
+from bastion.adapters.folder.store import DirectoryStore
 from bastion.adapters.inbox_proof import FolderProof
+from bastion.adapters.prefixed_store import PrefixedStore
 from bastion.core.bucket import keys
 from bastion.core.bucket.objects import FileFacts
 from bastion.core.errors import AccessDenied, StoreError
 from bastion.core.model.identity import Inbox
+from bastion.folder_format import inboxes, places
+from bastion.folder_format.keys import HIDDEN_FOLDER
 from bastion.ports import ObjectMeta, ObjectStore
 from tests.support.inbox_stages import InboxStage, endpoint_stage, folder_stage
-from tests.support.unix_users import ALICE, BOB, MALLORY, TEAM, as_root, call_as
+from tests.support.unix_users import ALICE, BOB, DAEMON, MALLORY, TEAM, as_root, call_as
 
 JOB = keys.active("job", "alice")
 REQUEST = keys.user_state("job", "alice")
@@ -134,6 +138,26 @@ def test_a_file_that_others_may_write_proves_nothing(folder: InboxStage, mode: i
 
 
 @as_root
+def test_a_file_that_the_daemon_cannot_read_has_a_problem(folder: InboxStage) -> None:
+    folder.call("alice", put)
+    path_of(folder, JOB).chmod(0o600)
+    assert "the daemon cannot read it" in folder.problems()[JOB]
+
+
+@as_root
+def test_closing_a_bucket_closes_objects_whose_keys_are_no_paths(folder: InboxStage) -> None:
+    assert folder.folder is not None
+    objects = folder.folder.parent / HIDDEN_FOLDER
+    folder.call("daemon", partial(put, key="jobs/states//x"))
+    hidden = [path for path in objects.iterdir() if path.is_file() and len(path.name) >= 64]
+    assert len(hidden) == 2
+    for path in hidden:
+        path.chmod(0o660)  # as a team's umask made them in mode open
+    call_as(DAEMON, lambda: inboxes.close(str(objects.parent), folder.folder.name))
+    assert {stat.S_IMODE(path.stat().st_mode) for path in hidden} == {0o640}
+
+
+@as_root
 def test_an_old_file_cannot_be_moved_back_by_others(folder: InboxStage) -> None:
     """While it is there, its folder is sticky; once the daemon has removed it, nobody has a name of it."""
     folder.call("alice", put)
@@ -167,6 +191,42 @@ def test_the_modes_of_the_folders_are_what_they_should_be(folder: InboxStage) ->
         "bundles": 0o3770,
     }, "an empty folder of an inbox stays"
     assert {path_of(folder, name).stat().st_gid for name in modes} == {TEAM}
+
+
+@as_root
+def test_a_writer_with_the_teams_umask_leaves_nothing_that_the_group_may_change(folder: InboxStage) -> None:
+    root = folder.folder
+    assert root is not None
+
+    def written(*keys_: str) -> None:
+        store = PrefixedStore(DirectoryStore(root.parent), f"{root.name}/")
+        for key in keys_:
+            store.put(key, b"first", generation=0)
+            overwrite(store, key)
+
+    decided_by = (keys.IDENTITY, keys.DAEMON_SETTINGS, keys.PROJECT_QUOTAS, f"{keys.FORMER_QUOTAS}1")
+    call_as(DAEMON, lambda: written(*decided_by), umask=0o002)
+    call_as(ALICE, lambda: written("bundles/code", JOB, REQUEST), umask=0o002)
+    for key in (*decided_by, "bundles/code", JOB, REQUEST):
+        for uid in (BOB, MALLORY):
+            with pytest.raises(PermissionError):
+                call_as(uid, partial(Path.open, path_of(folder, key), "r+b"))
+    assert stat.S_IMODE(path_of(folder, keys.FORMER_QUOTAS).stat().st_mode) == 0o2750, "nor may it replace files"
+
+
+@as_root
+def test_nobody_can_open_a_file_for_writing_before_it_is_in_its_place(folder: InboxStage) -> None:
+    assert folder.folder is not None
+    objects = folder.folder.parent / HIDDEN_FOLDER
+
+    def made() -> int:
+        opened = os.open(objects, os.O_RDONLY | os.O_DIRECTORY)
+        content = places.new_temporary(opened)
+        mode = stat.S_IMODE(os.fstat(content.file).st_mode)
+        content.discard()
+        return mode
+
+    assert call_as(ALICE, made, umask=0o002) == 0o640
 
 
 @as_root

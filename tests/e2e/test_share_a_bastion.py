@@ -60,6 +60,7 @@ def test_a_user_who_leaves_keeps_his_job_and_nothing_else_until_an_admin_ends_it
     assert "jobs of alice go on until they end: long" in removed.stderr
     late = bastion("user", *LAUNCH, "--name=late", "--", "true")
     assert late.returncode != 0
+    assert "you may not write to inbox/alice/; if your inbox has another name, set it" in late.stderr
     assert "alice@example.com lacks the permission storage.objects.create" in late.stderr
     named = bastion("admin", "admin", "project-admin", "add", "bob", "--project=default", "--wait", QUOTA_ROOT)
     assert named.returncode == 0, named.stderr

@@ -142,6 +142,26 @@ def test_a_cancel_counts_from_its_submitter_only(inboxes: Cluster) -> None:
     assert inboxes.listed("inbox/") == inboxes.listed("jobs/invalid/") == []
 
 
+def test_nobody_fills_the_history_of_anothers_job_by_a_spec_between_two_requests(inboxes: Cluster) -> None:
+    inboxes.submit("job", inbox="alice", instance_type="tpu-v4-16")
+    inboxes.run_until(lambda: inboxes.hosts.live("job"))
+    for _ in range(3):
+        inboxes.cancel("job", inbox="mallory")
+        inboxes.settle(2)
+        inboxes.submit("job", inbox="mallory", user="mallory", instance_type="tpu-v4-16")
+        inboxes.settle(2)
+        meta = inboxes.store.head(keys.active("job", "mallory"))
+        assert meta is not None
+        inboxes.store.delete(meta.key, generation=meta.generation)
+        inboxes.settle(2)
+    assert sum("cancel by mallory refused" in line for line in inboxes.history("job")) == 1
+    assert inboxes.json(keys.STATUS).get("invalid", []) == []
+    inboxes.cancel("job", inbox="alice")
+    inboxes.run_until(lambda: inboxes.result("job"))
+    inboxes.settle(3)
+    assert inboxes.listed("jobs/invalid/") == []
+
+
 def test_a_cancel_by_another_user_before_the_job_is_accepted_changes_nothing(inboxes: Cluster) -> None:
     inboxes.cancel("job", inbox="mallory")
     inboxes.clock.advance(1)

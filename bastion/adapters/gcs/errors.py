@@ -122,20 +122,21 @@ def _denied(said: str, bucket: str, doing: str) -> str:
             "VM's access scopes (cloud-platform), and the project's billing"
         )
     permission = found.group()
-    role = "roles/storage.objectViewer" if permission in _READING else "roles/storage.objectUser"
-    if not permission.startswith("storage.objects."):
-        role = "roles/storage.legacyBucketReader" if permission == "storage.buckets.get" else "roles/storage.admin"
-    if permission.startswith("storage.managedFolders."):
-        role = "roles/storage.folderAdmin"
     caller = _CALLER.search(said)
     who = caller.group(1) if caller else "the caller"
     member = "MEMBER"
     if caller:
         member = ("serviceAccount:" if who.endswith("gserviceaccount.com") else "user:") + who
     anonymous = " The request carried no credentials: " + LOG_IN + "." if said.startswith("Anonymous") else ""
+    lacks = f"{doing}: {who} lacks the permission {permission} on gs://{bucket}; "
+    if not permission.startswith("storage.objects."):
+        return f"{lacks}an owner of the bucket has it.{anonymous}"
+    role = "roles/storage.objectViewer" if permission in _READING else "roles/storage.objectUser"
     return (
-        f"{doing}: {who} lacks the permission {permission} on gs://{bucket}; the role {role} grants it: `gcloud "
-        f"storage buckets add-iam-policy-binding gs://{bucket} --member={member} --role={role}`.{anonymous}"
+        f"{lacks}if it is a bastion's bucket, ask its administrator for the right to the folder: a role on the whole "
+        "bucket goes past all others' folders (docs/how-to/run-on-gcp.md#who-may-do-what). If it has only data of "
+        f"yours, {role} grants it: `gcloud storage buckets add-iam-policy-binding gs://{bucket} --member={member} "
+        f"--role={role}`.{anonymous}"
     )
 
 

@@ -43,6 +43,8 @@ class GcsInboxRights:
     def refusal(self, inbox: Inbox) -> str:
         if inbox.uid is not None:
             return "--uid is for folder buckets; on Cloud Storage, name the user with --member"
+        if not inbox.member:
+            return "--member is missing: it says who may write to the inbox; write --member=user:alice@example.com"
         return google_problem(inbox.member, project=inbox.project)
 
     def granting(self, user: str, inbox: Inbox) -> list[str]:

@@ -26,6 +26,8 @@ class S3InboxRights:
     def refusal(self, inbox: Inbox) -> str:
         if inbox.uid is not None:
             return "--uid is for folder buckets; on S3, name the user's role with --member"
+        if not inbox.member:
+            return "--member is missing: it is who may write to the inbox; for a role or user of AWS write its ARN"
         return amazon_problem(inbox.member)
 
     def granting(self, user: str, inbox: Inbox) -> list[str]:

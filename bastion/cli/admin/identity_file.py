@@ -25,7 +25,9 @@ def read(client: Client) -> tuple[Identity, int]:
     try:
         return identity.read(stored.data), stored.meta.generation
     except InvalidDocument as error:
-        raise Refused(f"{keys.IDENTITY} is not valid: {error}; correct it, or restore it from a backup") from error
+        raise Refused(
+            f"{keys.IDENTITY} is not valid: {error}; correct it, or restore it from {keys.IDENTITY_IN_FORCE}"
+        ) from error
 
 
 def write(client: Client, changed: Identity, generation: int) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from absl import flags
@@ -10,6 +11,7 @@ from bastion.cli.admin import identity_file
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client
 from bastion.cli.output import emit_json, plain, say
+from bastion.cli.parsing import did_you_mean
 from bastion.core.bucket import keys
 from bastion.core.errors import AccessDenied, Refused
 from bastion.core.model.identity import Identity, Mode
@@ -30,7 +32,7 @@ def _define(values: flags.FlagValues) -> None:
 def _run(call: Invocation) -> int:
     action = call.operands[0]
     if action not in _ACTIONS:
-        raise Refused(f"{plain(action)!r} is none of {', '.join(_ACTIONS)}")
+        raise Refused(f"{plain(action)!r} is none of {', '.join(_ACTIONS)}{did_you_mean(action, _ACTIONS)}")
     client, target = open_client(call)
     present, generation = identity_file.read(client)
     if action == "status":
@@ -50,6 +52,9 @@ def _run(call: Invocation) -> int:
         if again != present:
             raise Refused(identity_file.CHANGED)
     identity_file.write(client, changed, generation)
+    if wanted is Mode.INBOX and target.root.local and changed.users:
+        named = [f"{name}{'' if each.uid is None else f' (uid {each.uid})'}" for name, each in changed.users.items()]
+        say(f"whose files count: {_named(named)}; check them, because in mode open everybody could add inboxes")
     say(f"the mode is {wanted.value} as soon as the daemon reads it, within five minutes: bastion admin inbox status")
     return 0
 
@@ -76,7 +81,7 @@ def _check(client: Client, wanted: Mode) -> None:
     if wanted is Mode.INBOX:
         waiting, live = client.unread(), client.entries(again=False)
         if live:
-            say(f"{count(len(live), 'job')} go on as they are")
+            say(f"{count(len(live), 'job')} {'goes' if len(live) == 1 else 'go'} on unchanged")
         if waiting:
             say(f"{_named(waiting)}: not accepted yet, and refused from now on; submit them again afterwards")
         return
@@ -101,6 +106,8 @@ def _make_folders(root: Root, found: Identity) -> None:
         return
     from bastion.folder_format import inboxes
 
+    if not os.path.isdir(root.url):  # noqa: PTH112 - of a path as text, as everywhere in a folder bucket
+        raise Refused(f"there is no bastion at {plain(root.url)} yet; start its daemon first, or correct --root")
     try:
         foreign = inboxes.close(root.bucket, root.bastion)
         inboxes.make(root.url, found.users)
@@ -109,7 +116,8 @@ def _make_folders(root: Root, found: Identity) -> None:
             f"the modes of {plain(root.url)} cannot be set: {error}; run this as the user of the daemon"
         ) from error
     for path in foreign[:_NAMED]:
-        say(f"bastion: {plain(path)} belongs to another user, who may still change it")
+        if path != f"{root.url}/{keys.IDENTITY}":  # it is written anew
+            say(f"bastion: {plain(path)} belongs to another user, who may still change it; use chown or delete it")
 
 
 INBOX = Command(

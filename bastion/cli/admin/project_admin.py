@@ -9,6 +9,7 @@ from absl import flags
 
 from bastion.cli.command import Command, Invocation
 from bastion.cli.output import emit_json, plain, say, table
+from bastion.cli.parsing import did_you_mean
 from bastion.cli.quota import quota_root, upload
 from bastion.core.errors import EXIT_REFUSED, Refused
 from quota import Policy, QuotaFileError, edit_admins, load
@@ -30,11 +31,13 @@ def _define(values: flags.FlagValues) -> None:
 def _run(call: Invocation) -> int:
     action, *names = call.operands
     if action not in _ACTIONS:
-        raise Refused(f"{plain(action)!r} is none of {', '.join(_ACTIONS)}")
+        raise Refused(f"{plain(action)!r} is none of {', '.join(_ACTIONS)}{did_you_mean(action, _ACTIONS)}")
     if (action == "list") is bool(names):
         raise Refused(f"{action} takes {'no name' if names else 'a name'}: bastion admin project-admin {_USAGE}")
     quota_client, suffix = quota_root.open_quota_client(call)
     present = quota_client.present()
+    if not present.generation and (misplaced := quota_client.misplaced()):
+        raise Refused(plain(misplaced))
     policy = _policy(present, quota_client.url)
     if action == "list":
         return _list(call, policy)

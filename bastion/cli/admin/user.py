@@ -14,6 +14,7 @@ from bastion.cli.admin import identity_file, inbox_list
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client
 from bastion.cli.output import plain, say
+from bastion.cli.parsing import did_you_mean
 from bastion.core.bucket import keys
 from bastion.core.errors import AccessDenied, Refused, StoreError
 from bastion.core.model.identity import Identity, Inbox
@@ -72,7 +73,7 @@ def _define(values: flags.FlagValues) -> None:
 def _run(call: Invocation) -> int:
     action, *names = call.operands
     if action not in _ACTIONS:
-        raise Refused(f"{plain(action)!r} is none of {', '.join(_ACTIONS)}")
+        raise Refused(f"{plain(action)!r} is none of {', '.join(_ACTIONS)}{did_you_mean(action, _ACTIONS)}")
     if (action == "list") is bool(names):
         raise Refused(f"{action} takes {'no name' if names else 'a name'}: bastion admin user {_USAGE}")
     client, target = open_client(call)
@@ -114,7 +115,7 @@ def _add(call: Invocation, client: Client, rights: InboxRights, name: str, prese
     if refusal:
         raise Refused(refusal)
     if name not in present.users and not call.flags.take_over:
-        _refuse_left_overs(client, name)
+        _refuse_left_overs(client, name, accepted=present.inbox)
     with _what_else(client):
         lines = rights.granting(name, inbox)
     if call.flags.dry_run:
@@ -165,13 +166,16 @@ def _same_writer(one: Inbox, other: Inbox) -> bool:
     return by_member or (one.uid is not None and one.uid == other.uid)
 
 
-def _refuse_left_overs(client: Client, name: str) -> None:
+def _refuse_left_overs(client: Client, name: str, *, accepted: bool) -> None:
+    """`accepted`: count jobs that run, too, which may have been accepted before there were inboxes."""
     found = [keys.InboxKey.parse(meta.key) for meta in islice(client.store.list(f"{keys.INBOX}{name}/"), 1000)]
-    jobs = sorted({each.job for each in found if each is not None})
+    jobs = {each.job for each in found if each is not None}
+    if accepted:
+        jobs |= {job for job, entry in client.entries().items() if entry.user_id == name}
     if jobs:
         raise Refused(
-            f"{keys.INBOX}{name}/ has jobs of a former user: {_named(jobs)}; cancel them first, or add --take_over "
-            "if they are the same person's"
+            f"{keys.INBOX}{name}/ has jobs of a former user: {_named(sorted(jobs))}; cancel them first, or add "
+            "--take_over if they are the same person's"
         )
 
 

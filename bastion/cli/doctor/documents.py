@@ -103,6 +103,7 @@ def _identity(report: Report, client: Client, found: Documents, now: float) -> N
     stored = _stored(client.store, keys.IDENTITY, limits.DOCUMENT_MAX_BYTES)
     if stored is None:
         if found.mode is Mode.INBOX:
+            found.identity = _last_good(client)
             report.error(
                 f"there is no {keys.IDENTITY}, although the daemon takes jobs from inboxes",
                 why="the daemon keeps the last good one; a new user cannot be added to it",
@@ -113,6 +114,7 @@ def _identity(report: Report, client: Client, found: Documents, now: float) -> N
         found.identity = identity.read(stored.data)
     except InvalidDocument as error:
         found.told.append(keys.IDENTITY)
+        found.identity = _last_good(client)
         report.error(
             f"{keys.IDENTITY} is not valid: {error}",
             why="the daemon keeps the last good one, so changes of users have no effect",
@@ -126,6 +128,15 @@ def _identity(report: Report, client: Client, found: Documents, now: float) -> N
             why=f"the daemon has not taken a file that is {duration(now - stored.meta.updated)} old",
             remedy="upgrade or restart the daemon, and look at `bastion admin inbox status`",
         )
+
+
+def _last_good(client: Client) -> Identity:
+    """The identities in force: without them each inbox would be one that the bastion does not know."""
+    stored = _stored(client.store, keys.IDENTITY_IN_FORCE, limits.DOCUMENT_MAX_BYTES)
+    try:
+        return identity.read(stored.data) if stored is not None else identity.OPEN
+    except InvalidDocument:
+        return identity.OPEN
 
 
 def _quota(report: Report, client: Client, found: Documents, now: float) -> None:

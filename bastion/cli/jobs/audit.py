@@ -9,6 +9,7 @@ from bastion.cli.connect import open_client
 from bastion.cli.output import emit_json, plain, say, table
 from bastion.cli.since import since
 from bastion.client.audit import AuditFilter, read_audit
+from bastion.core.errors import Refused
 from bastion.core.instants import to_rfc3339
 from bastion.core.model.audit import Came, Proof, Request
 from bastion.core.model.audit_lines import AuditLine
@@ -31,8 +32,8 @@ def _define(values: flags.FlagValues) -> None:
         "Show only lines since then: 90s, 10m, 1h30m or 3d ago, a day (UTC), or a time like 2026-01-02T03:04:05Z.",
         flag_values=values,
     )
-    flags.DEFINE_string("user", "", "Show only what this user asked for.", flag_values=values)
-    flags.DEFINE_string("job", "", "Show only what was asked about this job.", flag_values=values)
+    flags.DEFINE_string("user", None, "Show only what this user asked for.", flag_values=values)
+    flags.DEFINE_string("job", None, "Show only what was asked about this job.", flag_values=values)
     kinds = [request.value for request in Request]
     flags.DEFINE_enum("request", None, kinds, "Show only requests of this kind.", flag_values=values)
     outcomes = [came.value for came in Came]
@@ -40,11 +41,14 @@ def _define(values: flags.FlagValues) -> None:
 
 
 def _run(call: Invocation) -> int:
+    for name, value in (("user", call.flags.user), ("job", call.flags.job)):
+        if value == "":  # often a shell variable that is not set; it must not mean everybody
+            raise Refused(f"--{name} is empty; give it a value or leave it out")
     client, _ = open_client(call)
     wanted = AuditFilter(
         since=since(call.flags.since, client.clock.now()),
-        user=call.flags.user,
-        job=call.flags.job,
+        user=call.flags.user or "",
+        job=call.flags.job or "",
         request=call.flags.request or "",
         outcome=call.flags.outcome or "",
     )

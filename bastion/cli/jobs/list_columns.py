@@ -9,6 +9,7 @@ from bastion.cli import phrases
 from bastion.cli.rows import Column
 from bastion.client.jobs.listing import JobRow
 from bastion.client.jobs.selection import INVALID, SUBMITTED
+from bastion.core import limits
 from bastion.core.instants import to_rfc3339
 from bastion.core.status.document import Phase
 
@@ -42,7 +43,7 @@ def columns(
     """
     waits = "waiting for the scheduler" + " or over a queue limit" * backlog
     found: list[Column[JobRow]] = [
-        Column(key="name", title="NAME", text=lambda row: row.name, shortened=True),
+        Column(key="name", title="NAME", text=_name, value=lambda row: row.name, shortened=True),
         Column(key="status", title="STATUS", text=_status, value=lambda row: row.status, style=_style),
         Column(key="position", title="POS", text=lambda row: _number(row.position), value=_position, leaves=5),
         Column(key="priority", title="PRI", text=lambda row: _number(row.priority), value=_priority, leaves=7),
@@ -99,6 +100,12 @@ def columns(
 
 def _style(status: str) -> str:
     return _STYLES.get(status, "")
+
+
+def _name(row: JobRow) -> str:
+    """No job has a longer name; anybody can write one, and it would set the width of the column for all."""
+    most = limits.NAME_MAX_CHARS
+    return row.name if len(row.name) <= most else f"{row.name[:most]}..."
 
 
 def _status(row: JobRow) -> str:

@@ -6,7 +6,8 @@ from bastion.client.jobs.job_info import Cancelled, JobInfo, Stage, Submitted
 from bastion.client.jobs.lookup import Lookup
 from bastion.core import limits
 from bastion.core.bucket import keys
-from bastion.core.errors import InvalidDocument, NotFound, ObjectTooLarge, PreconditionFailed, Refused
+from bastion.core.bucket.objects import ObjectMeta
+from bastion.core.errors import AccessDenied, InvalidDocument, NotFound, ObjectTooLarge, PreconditionFailed, Refused
 from bastion.core.instants import to_rfc3339
 from bastion.core.model import cancel_request, job_spec
 from bastion.core.model.job_record import JobRecord
@@ -41,11 +42,22 @@ class Client(Lookup):
                 )
             return self._update(spec, content, owner)
         try:
-            meta = self.store.put(keys.active(spec.name, owner), content, generation=0)
+            meta = self._put_spec(spec.name, content, owner, generation=0)
         except PreconditionFailed:
             return self._update(spec, content, owner)
         uid = self._uid(spec.name, meta.generation, owner=owner)
         return Submitted(name=spec.name, uid=uid, generation=meta.generation)
+
+    def _put_spec(self, name: str, content: bytes, owner: str, *, generation: int) -> ObjectMeta:
+        try:
+            return self.store.put(keys.active(name, owner), content, generation=generation)
+        except AccessDenied as error:
+            if not owner:
+                raise
+            raise AccessDenied(
+                f"you may not write to {keys.INBOX}{owner}/; if your inbox has another name, set it: bastion config "
+                f"set user_id NAME; a new one can be written to some minutes after it was added ({error})"
+            ) from error
 
     def _checked_inbox(self, user: str) -> str:
         if not keys.is_inbox_user(user):
@@ -76,7 +88,7 @@ class Client(Lookup):
         # A job that was accepted before there were inboxes has no object in one yet.
         generation = 0 if owner and state.pin is None else state.generation
         try:
-            meta = self.store.put(keys.active(name, owner), content, generation=generation)
+            meta = self._put_spec(name, content, owner, generation=generation)
         except PreconditionFailed as error:
             raise Refused(
                 f"someone else changed the spec of {name!r} in the meantime; check it (bastion why {name}), then try "

@@ -162,7 +162,7 @@ class QuotaClient:
         Args:
             before: None if unknown; then everything that `after` would stop counts as its effect.
         """
-        doubts = [doubt] if (doubt := self._misplaced()) else []
+        doubts = [doubt] if (doubt := self.misplaced()) else []
         if not self._any_job():
             return Forecast(effect=PolicyEffect(), doubts=tuple(doubts))  # no job can be running
         absence = self._absence()
@@ -200,7 +200,7 @@ class QuotaClient:
             return "the daemon has not renewed its lease for more than ten minutes, by this machine's clock"
         return ""
 
-    def _misplaced(self) -> str:
+    def misplaced(self) -> str:
         """Why the daemon does not read this file; empty if it does, or does not say."""
         said = self.in_force()
         if said is None or not said.root or _same(said.root, self.root.url):
@@ -260,7 +260,7 @@ class QuotaClient:
                 return f"{absence}; the file applies when one runs"
             if client.clock.monotonic() >= until:
                 why = said.problem if said is not None else ""
-                misplaced = self._misplaced()
+                misplaced = self.misplaced()
                 return misplaced or why or f"the daemon has not applied it within {_PATIENCE_SECONDS:.0f} s"
             client.clock.sleep(poll)
 

@@ -77,9 +77,8 @@ def outside(world: World) -> dict[str, list[Effect]]:
     present = {(each.name, each.owner) for each in world.outside.objects}
     for who, stale in explained.items():
         if who not in present and not _is_kept(stale, world, world.outside):
-            work[f"explanation {keys.invalid_name(stale.name, stale.owner)}"] = [
-                DropInvalid(name=stale.name, owner=stale.owner, generation=stale.generation)
-            ]
+            title = f"explanation {keys.invalid_name(stale.name, stale.owner)}"
+            work[title] = [_remembered(stale) if _is_about_anothers_job(stale, world) else _dropped(stale)]
     for name in world.outside.damaged_copies:
         record = world.jobs[name].record
         if record is not None and record.pin is not None:
@@ -124,6 +123,27 @@ def _is_kept(explained: Explained, world: World, seen: Outside) -> bool:
     if explained.request or not explained.owner:
         return _is_live(explained.name, world) or not (explained.owner or seen.copies_listed)
     return False
+
+
+def _dropped(stale: Explained) -> DropInvalid:
+    return DropInvalid(name=stale.name, owner=stale.owner, generation=stale.generation)
+
+
+def _remembered(stale: Explained) -> PutInvalid:
+    """As long as that job lives: its history has a line about this user's request, and he may add no more."""
+    return PutInvalid(
+        name=stale.name,
+        owner=stale.owner,
+        request=True,
+        spec_generation=stale.about,
+        problem=stale.problem,
+        generation=stale.generation,
+    )
+
+
+def _is_about_anothers_job(explained: Explained, world: World) -> bool:
+    view = world.jobs.get(explained.name)
+    return view is not None and view.record is not None and view.record.owner != explained.owner
 
 
 def _is_live(name: str, world: World) -> bool:

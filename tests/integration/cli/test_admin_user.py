@@ -193,7 +193,10 @@ def test_an_account_is_changed_by_removing_and_adding(run: Run, stage: Stage) ->
     [
         (["add", "Alice", ALICE], "'Alice' is not a valid name of an inbox"),
         (["add", "../x", ALICE], "'../x' is not a valid name of an inbox"),
-        (["add", "alice"], "is not a principal of Google Cloud; write user:alice@example.com"),
+        (
+            ["add", "alice"],
+            "--member is missing: it says who may write to the inbox; write --member=user:alice@example",
+        ),
         (["add", "alice", "--member=alice@example.com"], "is not a principal of Google Cloud"),
         (["add", "alice", "--member=allUsers"], "allUsers is everybody"),
         (["add", "alice", "--member=group:g@example.com"], "is several people, so the inbox would not prove who wrote"),
@@ -201,6 +204,8 @@ def test_an_account_is_changed_by_removing_and_adding(run: Run, stage: Stage) ->
         (["add", ALICE], "add takes a name"),
         (["list", "alice"], "list takes no name"),
         (["rename", "alice"], "'rename' is none of add, remove, list"),
+        (["ad", "alice"], "did you mean add?"),
+        ([], "add|remove|list is missing; usage: bastion admin user "),
         (["remove", "alice"], "there is no inbox alice; bastion admin user list shows them"),
     ],
 )

@@ -79,6 +79,24 @@ def test_modes_and_links_are_named(root: Path, capsys: pytest.CaptureFixture[str
     assert len(what) == len(expected), what
 
 
+@pytest.mark.parametrize("damaged", [True, False])
+def test_without_a_valid_identity_file_inboxes_are_those_in_force(
+    root: Path, capsys: pytest.CaptureFixture[str], damaged: bool
+) -> None:
+    store = open_root(str(root))
+    stored = store.get(keys.IDENTITY)
+    store.put(keys.IDENTITY_IN_FORCE, stored.data, generation=0)
+    if damaged:
+        store.put(keys.IDENTITY, b"{", generation=stored.meta.generation)
+    else:
+        store.delete(keys.IDENTITY, generation=stored.meta.generation)
+    code, what = doctor(root, capsys)
+    assert code == 1
+    assert [each.startswith((f"{keys.IDENTITY} is not valid", f"there is no {keys.IDENTITY}")) for each in what] == [
+        True
+    ]
+
+
 def test_a_daemon_that_has_ended_and_one_of_another_version(root: Path, capsys: pytest.CaptureFixture[str]) -> None:
     store = open_root(str(root))
     held, status = store.get(keys.LEASE), store.get(keys.STATUS)

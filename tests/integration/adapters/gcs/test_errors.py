@@ -141,6 +141,7 @@ def test_a_missing_permission_is_named_with_the_role_that_grants_it_and_not_trie
     message = str(refused.value)
     for part in ("alice@example.com", permission, role, "gs://team", "--member=user:alice@example.com"):
         assert part in message
+    assert "if it is a bastion's bucket, ask its administrator" in message, "a role on that bucket undoes the inboxes"
     assert len(service.asked) == 1
 
 
