@@ -113,7 +113,7 @@ def test_operands_after_a_double_dash_belong_to_commands_that_run_nothing() -> N
         (["local"], "bastion local requires a command: bastion local up|down|status"),
         (["quota", "chekc", "x"], "bastion quota has no command chekc; did you mean check?"),
         (["history"], "JOB is missing; usage: bastion history JOB"),
-        (["cancel"], "name the jobs to cancel, or one group of them with --group=NAME"),
+        (["cancel"], "name the jobs to cancel, a pattern of names, --all, or flags"),
         (["benchmark", "compare", "a"], "B is missing; usage: bastion benchmark compare A B ["),
         (["benchmark", "compare"], "A and B are missing; usage: bastion benchmark compare A B ["),
         (["config", "set", "root"], "VALUE is missing; usage: bastion config set KEY VALUE"),

@@ -15,4 +15,4 @@ def test_a_refused_name_of_any_length_does_not_widen_the_list_and_its_inbox_is_n
     bastion.settle(4)
     rows = {line.split()[0]: line for line in run("list").out.splitlines()}
     shown = f"{'n' * limits.NAME_MAX_CHARS}..."
-    assert rows[shown].split()[1:5] == ["INVALID", "-", "mallory", "-"]
+    assert rows[shown].split()[1:6] == ["INVALID", "-", "-", "-", "mallory"]
