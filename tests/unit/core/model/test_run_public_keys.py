@@ -21,3 +21,5 @@ def test_runs_of_an_older_version_prove_nothing_and_newer_ones_of_the_same_job_d
     assert [older.of(Run(UID, 1)), older.of(Run(UID, 0))] == ["", ""]
     both = RunPublicKeys(uid=UID, attempts={1: "", 2: "k2"})
     assert [both.of(Run(UID, number)) for number in (0, 1, 2, 3)] == [None, "", "k2", None]
+    assert [both.proving(Run(UID, number)) for number in (0, 1, 2, 3)] == [None, None, "k2", None]
+    assert [older.proving(Run(UID, number)) for number in (1, 3)] == ["", ""]
