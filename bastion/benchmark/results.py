@@ -74,9 +74,7 @@ def read_values(store: ObjectStore, job: str, hosts: int, public_keys: RunPublic
             if isinstance(answer, StoreError):
                 raise answer
             key = keys.results(job, uid, host)
-            found[host] = result_proofs.read(
-                key, answer.data, lambda attempt: public_keys.proving(Run(uid, attempt))
-            )
+            found[host] = result_proofs.read(key, answer.data, lambda attempt: public_keys.proving(Run(uid, attempt)))
         except ObjectTooLarge:
             problems.append(
                 f"the results of host {host} are larger than the {limits.RESULTS_DOCUMENT_MAX_BYTES >> 20} MiB that a "

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from bastion.adapters.forwarding_store import ForwardingStore
 from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.bucket.objects import ObjectMeta
@@ -14,7 +15,6 @@ from bastion.daemon.observe.observer import by_turns
 from bastion.ports import ObjectStore
 from bastion.testing.cluster import Cluster
 from bastion.testing.counting_store import CountingStore
-from bastion.adapters.forwarding_store import ForwardingStore
 from bastion.testing.manual_clock import ManualClock
 from bastion.testing.memory_store import MemoryStore
 

@@ -31,7 +31,11 @@ def test_an_attempt_that_needs_no_proof_is_read_as_it_is() -> None:
 
 @pytest.mark.parametrize(
     "place",
-    [keys.results("job", "abcdefghij", 1), keys.results("job", "bbbbbbbbbb", 0), keys.results("other", "abcdefghij", 0)],
+    [
+        keys.results("job", "abcdefghij", 1),
+        keys.results("job", "bbbbbbbbbb", 0),
+        keys.results("other", "abcdefghij", 0),
+    ],
 )
 def test_a_copy_in_another_place_proves_nothing(place: str) -> None:
     with pytest.raises(UnprovedResults):
