@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import encodings.idna  # noqa: F401 - the other user may not be able to load it
 import http.client
-import os
 import signal
 import subprocess
 import sys
@@ -59,7 +58,7 @@ def test_another_user_neither_reads_nor_writes_the_buckets_of_an_endpoint(tmp_pa
         assert stored.read_bytes() == b"mine"
         assert "its owner is another user, or unknown" in log.read_text()
         # Nor past the endpoint.
-        assert os.stat(buckets / "team").st_mode & 0o007 == 0
+        assert (buckets / "team").stat().st_mode & 0o007 == 0
     finally:
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0

@@ -65,7 +65,7 @@ def test_results_written_first_are_written_over(slices: AttackedSlices, tmp_path
 def test_results_replaced_while_a_host_of_the_run_lives_are_written_again(
     slices: AttackedSlices, tmp_path: Path
 ) -> None:
-    key, run = measuring(slices, "replaced-early", tmp_path / "go", hosts=2)
+    key, _ = measuring(slices, "replaced-early", tmp_path / "go", hosts=2)
     of_host_1 = f"{key.removesuffix('0')}1"
     slices.until(lambda: slices.attacker.head(of_host_1) is not None)
     true = slices.attacker.get(of_host_1).data
@@ -84,7 +84,7 @@ def test_results_replaced_while_a_host_of_the_run_lives_are_written_again(
 
 def test_results_replaced_after_the_end_have_no_value(slices: AttackedSlices, tmp_path: Path) -> None:
     other, other_run = measuring(slices, "other-figures", tmp_path / "go")
-    key, run = measuring(slices, "replaced-late", tmp_path / "go")
+    key, _ = measuring(slices, "replaced-late", tmp_path / "go")
     (tmp_path / "go").touch()
     slices.until(lambda: slices.result("replaced-late") and slices.result("other-figures"))
     assert numbers(values(slices, "replaced-late")) == [1.0]

@@ -1,7 +1,8 @@
 """What one host of a job measured: the lines of its last try that counts, and the facts that a comparison needs.
 
-One document per host, `keys.results(job, uid, host)`. `replaces` says which try's counts (ADR 58). The lines are as the
-command wrote them, and `bastion.core.bucket.result_proofs` says who wrote the document; only `bastion.benchmark.results` reads their meaning.
+One document per host, `keys.results(job, uid, host)`. `replaces` says which try's counts (ADR 58), and
+`bastion.core.bucket.result_proofs` who wrote it. The lines are as the command wrote them; only
+`bastion.benchmark.results` reads their meaning.
 """
 
 from __future__ import annotations
