@@ -72,6 +72,7 @@ class BucketLink:
         last_seconds = max(1.0, min(30.0, arguments.poll_seconds * 6))
         self._order_backoff = Backoff(rng, first_seconds=arguments.poll_seconds, last_seconds=last_seconds)
         self._report_backoff = Backoff(rng, last_seconds=last_seconds)
+        self._also_look: Callable[[], None] | None = None
         self._stopping = False
         self._changed = threading.Event()
         self._thread = threading.Thread(target=self._work, name="bucket-link", daemon=True)
@@ -100,6 +101,10 @@ class BucketLink:
         self._wanted = report
         self._report_due = self._clock.monotonic()
         self._changed.set()
+
+    def also_look(self, look: Callable[[], None]) -> None:
+        """Call it with each heartbeat from now on, instead of the one before. It may raise StoreError."""
+        self._also_look = look
 
     def stop_polling(self) -> None:
         """Stop reading orders, after this host's last report. Heartbeats continue."""
@@ -191,6 +196,7 @@ class BucketLink:
             self._heartbeat_generation = meta.generation
             self._bucket_ahead = meta.updated - self._clock.monotonic()
             self._look_at_report()
+            self._look_at_others()
         except StoreError as error:
             self._heartbeat_generation = None
             # Retry sooner than a whole period: after three missed ones the daemon declares this host lost.
@@ -210,6 +216,13 @@ class BucketLink:
             _log.warning("%s is not what this host wrote; writing it again", self._report_key)
             self._report_generation, self._stored = found, None
             self._report_due = self._clock.monotonic()
+
+    def _look_at_others(self) -> None:
+        if self._also_look is not None:
+            try:
+                self._also_look()
+            except StoreError as error:
+                _log.warning("%s; looking again with the next heartbeat", error)
 
     def _read_order(self) -> None:
         delay = jittered(self._poll_seconds, self._rng)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TypeAlias
 
@@ -24,6 +24,7 @@ from bastion.core.bucket.results import Environment
 from bastion.core.errors import InvalidDocument, InvalidSpec, StoreError, UnknownInstanceType
 from bastion.core.instants import to_rfc3339
 from bastion.core.model import job_spec
+from bastion.core.model.run_public_keys import RunPublicKeys
 from bastion.core.plain_text import plain
 
 _OUTCOMES = {each.value: each for each in Outcome}
@@ -39,8 +40,8 @@ class JobValues:
     problems: tuple[str, ...] = ()
 
 
-ReadValues: TypeAlias = Callable[[str, str, int], JobValues]
-"""`(job, uid, number of hosts) -> values`; may raise StoreError."""
+ReadValues: TypeAlias = Callable[[str, int, RunPublicKeys], JobValues]
+"""`(job, number of hosts, public keys of its runs) -> values`; may raise StoreError."""
 
 
 def collect(client: Client, matrix: layout.Matrix, read_values: ReadValues) -> Counter[Outcome]:
@@ -77,7 +78,7 @@ def cell_result(
         return CellResult(cell=cell, repeat=repeat, job=job, uid=uid, outcome=outcome, reason=reason)
     uid = result.uid or uid
     hosts, instance_type = _shape(result)
-    found = read_values(job, uid, hosts) if result.attempts else JobValues()
+    found = read_values(job, hosts, replace(result.public_keys, uid=uid)) if result.attempts else JobValues()
     values = {name: each for name, each in found.values.items() if name in matrix.metrics and each}
     outcome = _OUTCOMES.get(result.outcome, Outcome.FAILED)
     last = result.attempts[-1] if result.attempts else None

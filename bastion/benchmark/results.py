@@ -16,9 +16,12 @@ from bastion.benchmark.collect import JobValues
 from bastion.benchmark.layout import Value
 from bastion.client.concurrently import concurrently
 from bastion.core import documents, limits
-from bastion.core.bucket import keys, results
+from bastion.core.bucket import keys, result_proofs
+from bastion.core.bucket.keys import Run
+from bastion.core.bucket.result_proofs import UnprovedResults
 from bastion.core.bucket.results import Environment, HostResults
 from bastion.core.errors import InvalidDocument, NotFound, ObjectTooLarge, StoreError
+from bastion.core.model.run_public_keys import RunPublicKeys
 from bastion.core.plurals import count
 from bastion.ports import ObjectStore
 
@@ -53,8 +56,9 @@ class Values:
         return ""
 
 
-def read_values(store: ObjectStore, job: str, uid: str, hosts: int) -> JobValues:
-    """Read what the hosts of a job stored. Raises StoreError."""
+def read_values(store: ObjectStore, job: str, hosts: int, public_keys: RunPublicKeys) -> JobValues:
+    """Read what the hosts of a job stored, as far as its runs prove it. Raises StoreError."""
+    uid = public_keys.uid
     prefix = keys.results_of(job, uid)
     numbers = {meta.key.removeprefix(prefix) for meta in store.list(prefix)}
     known = [host for host in range(hosts) if str(host) in numbers]
@@ -69,12 +73,15 @@ def read_values(store: ObjectStore, job: str, uid: str, hosts: int) -> JobValues
         try:
             if isinstance(answer, StoreError):
                 raise answer
-            found[host] = results.read(answer.data)
+            key = keys.results(job, uid, host)
+            found[host] = result_proofs.read(key, answer.data, lambda attempt: public_keys.proving(Run(uid, attempt)))
         except ObjectTooLarge:
             problems.append(
                 f"the results of host {host} are larger than the {limits.RESULTS_DOCUMENT_MAX_BYTES >> 20} MiB that a "
                 "host writes; someone else wrote them"
             )
+        except UnprovedResults as error:
+            problems.append(f"the results of host {host} {error}; run the benchmark again")
         except InvalidDocument as error:
             problems.append(f"the results of host {host} are not readable: {str(error)[:_REASON_CHARS]}")
     together = of_hosts(found)

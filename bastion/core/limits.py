@@ -64,8 +64,10 @@ UNKNOWN_REQUEST_TICKS = 10
 
 # Queued jobs of all users without a project together; they wait for a quota file that names their users.
 OUTSIDERS_QUEUED_JOBS_MAX = 1000
-# Specs that one tick reads, oldest first; the next tick continues.
+# Specs that one tick reads, oldest first, of each inbox in turn; the next tick continues.
 SPECS_READ_MAX = 10_000
+# Invalid specs after which a tick reads no more, in mode `inbox`: their answers must not hold up other users' jobs.
+SPECS_REFUSED_MAX = 1000
 # Specs in memory before the limits of the queue apply.
 SPECS_READ_AT_ONCE = 1000
 # Owners over their queue limit that the status shows, largest first.

@@ -12,6 +12,8 @@ import pytest
 
 from bastion.adapters.kms import keyring
 from bastion.benchmark.results import read_values
+from bastion.client.jobs.results import read_result
+from bastion.core.bucket import keys
 from tests.support.cluster_bastion import ClusterBastion, causes, cluster_bastion
 from tests.support.storage_process import StorageProcess
 from tests.support.waiting import until
@@ -124,7 +126,9 @@ def test_code_setup_outputs_and_the_proxy(bastion: ClusterBastion, lake: Path, t
     job = bastion.known("stores")
     for host in (0, 1):
         assert job.outputs(host) == {"result": f"huge by {host}, set up: yes".encode()}
-    measured = read_values(bastion.root.store, "stores", job.ended()["uid"], 2)
+    job.ended()
+    result = read_result(bastion.root.store.get(keys.complete("stores")).data, name="stores")
+    measured = read_values(bastion.root.store, "stores", 2, result.public_keys)
     assert [each.value for each in measured.values["size"]] == [7, 7]
     assert (measured.problems, measured.environment.accelerator) == ((), "emulated v4-16")
     assert measured.environment.place.startswith("k8s:")

@@ -4,6 +4,7 @@ Invariants:
 * A job that measures nothing costs no request and starts no process.
 * A thread asks the command's Python and waits for the bucket; the host's loop only reads the files.
 * Results of an earlier attempt never replace those of a later one (`bastion.core.bucket.results.replaces`).
+* What proves no attempt of the job keeps nobody from storing, whenever it was written.
 """
 
 from __future__ import annotations
@@ -18,11 +19,12 @@ from bastion.agent.backoff import Backoff
 from bastion.agent.host_parts import HostParts
 from bastion.agent.results import facts, files, packages
 from bastion.core import limits
-from bastion.core.bucket import keys, results
+from bastion.core.bucket import keys, result_proofs, results
 from bastion.core.bucket.keys import Run
 from bastion.core.bucket.protocol import Order
+from bastion.core.bucket.result_proofs import UnprovedResults
 from bastion.core.bucket.results import HostResults
-from bastion.core.errors import InvalidDocument, NotFound, StoreError
+from bastion.core.errors import InvalidDocument, NotFound, ObjectTooLarge, StoreError
 
 _log = logging.getLogger(__name__)
 
@@ -106,6 +108,9 @@ class ResultsUpload:
         self.done = False
         self.stored = False
         self.storage_error = ""
+        self._key = keys.results(parts.identity.arguments.job, run.uid, parts.identity.host)
+        self._document: HostResults
+        self._generation = 0  # of what is in the bucket
 
     @property
     def problems(self) -> list[str]:
@@ -120,15 +125,14 @@ class ResultsUpload:
         self._abandoned.set()
 
     def _work(self) -> None:
-        arguments = self._parts.identity.arguments
         try:
-            document = self._document()
-            self._store(keys.results(arguments.job, self._run.uid, self._parts.identity.host), document)
+            self._document = self._make()
+            self._store()
         finally:
             self.done = True
             self._parts.wakeup.set()
 
-    def _document(self) -> HostResults:
+    def _make(self) -> HostResults:
         parts, measured = self._parts, self._measured
         where = facts.of_host(
             parts.identity,
@@ -161,13 +165,13 @@ class ResultsUpload:
             environment=where.model_copy(update={"python": known.python, "libraries": known.libraries}),
         )
 
-    def _store(self, key: str, document: HostResults) -> None:
+    def _store(self) -> None:
         while not self._abandoned.is_set():
             try:
-                stored, generation = self._stored(key)
-                if stored is None or results.replaces(document, stored):
-                    self._parts.store.put(key, document.to_bytes(), generation=generation)
+                self._put()
                 self.stored = True
+                # Until the host is gone, others may write over it.
+                self._parts.link.also_look(self._look_again)
                 return
             except StoreError as error:  # noqa: PERF203 - the loop is a retry
                 self.storage_error = str(error)
@@ -175,13 +179,47 @@ class ResultsUpload:
                 _log.warning("the results could not be stored; retrying in %.1f s: %s", delay, error)
                 self._abandoned.wait(delay)
 
-    def _stored(self, key: str) -> tuple[HostResults | None, int]:
-        """What is stored, if it is readable, and its generation. Raises StoreError."""
-        meta = self._parts.store.head(key)
+    def _look_again(self) -> None:
+        """Store the results again if something else is in their place. Raises StoreError."""
+        meta = self._parts.store.head(self._key)
+        if meta is None or meta.generation != self._generation:
+            _log.warning("%s is not what this host wrote; looking whether to write it again", self._key)
+            self._put()
+
+    def _put(self) -> None:
+        """Store the results unless others are there that count more. Raises StoreError."""
+        document = self._document
+        stored, self._generation = self._found()
+        if stored is None or results.replaces(document, stored):
+            data = result_proofs.to_bytes(document, self._key, self._parts.identity.run_key)
+            self._generation = self._parts.store.put(self._key, data, generation=self._generation).generation
+
+    def _found(self) -> tuple[HostResults | None, int]:
+        """What is stored, if an attempt of the job wrote it, and its generation. Raises StoreError."""
+        store = self._parts.store
+        meta = store.head(self._key)
         if meta is None:
             return None, 0
         try:
-            found = self._parts.store.get(key, max_bytes=limits.RESULTS_DOCUMENT_MAX_BYTES)
-            return results.read(found.data), found.meta.generation
-        except (InvalidDocument, NotFound):
-            return None, meta.generation
+            found = store.get(self._key, max_bytes=limits.RESULTS_DOCUMENT_MAX_BYTES)
+            return result_proofs.read(self._key, found.data, self._public_key_of), found.meta.generation
+        except UnprovedResults as error:
+            if self._may_be_later(error.results.attempt):
+                return error.results, meta.generation
+            _log.warning("the results in %s %s; writing over them", self._key, error)
+        except (InvalidDocument, NotFound, ObjectTooLarge) as error:
+            _log.warning("the results in %s are nobody's: %s", self._key, error)
+        return None, meta.generation
+
+    def _public_key_of(self, attempt: int) -> str | None:
+        if attempt == self._run.attempt:
+            return self._parts.identity.run_key.public
+        return self._order.proofs.get(str(Run(self._run.uid, attempt)))
+
+    def _may_be_later(self, attempt: int) -> bool:
+        """Whether there is such a later attempt, whose key this host does not know: the daemon alone writes orders.
+
+        Then this host is late, and must not write over it. Raises StoreError.
+        """
+        later = str(Run(self._run.uid, attempt))
+        return attempt > self._run.attempt and self._parts.store.head(keys.order(later)) is not None

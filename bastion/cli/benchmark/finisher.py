@@ -73,7 +73,7 @@ def _finish(call: Invocation) -> int:
         bash,
         try_number=try_number,
         only_of=_user_of_job(),
-        read_values=lambda job, uid, hosts: read_values(client.store, job, uid, hosts),
+        read_values=lambda job, hosts, public_keys: read_values(client.store, job, hosts, public_keys),
         report=lambda: write_report(client.store, matrix.name, matrix.run),
     )
     return _drive(client, steps)

@@ -89,6 +89,11 @@ class PastAttempt(_Part):
     public_key: StrictStr = ""
     tries: Annotated[tuple[PastTry, ...], BeforeValidator(_objects)] = ()
 
+    @property
+    def may_have_run(self) -> bool:
+        """Whether its hosts may have written something."""
+        return job_record.may_have_run(self.running_since, self.cause)
+
     @staticmethod
     def of(attempt: job_record.PastAttempt) -> PastAttempt:
         return PastAttempt.model_validate(attempt.model_dump(mode="json"))
@@ -131,7 +136,7 @@ class Result(_Part):
     def public_keys(self) -> RunPublicKeys:
         """The public keys of its runs."""
         earlier = {int(number): key for number, key in self.earlier_keys.items() if number.isdecimal()}
-        past = {attempt.number: attempt.public_key for attempt in self.attempts}
+        past = {each.number: each.public_key for each in self.attempts if each.public_key or each.may_have_run}
         return RunPublicKeys(uid=self.uid, attempts={**earlier, **past}, cleanups=self.cleanup.public_keys)
 
     @property

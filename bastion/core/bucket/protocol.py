@@ -179,7 +179,7 @@ class Order(_Document):
     inputs: list[InputOrder] = Field(default_factory=list)
     output_to: str = ""  # bucket or folder of the stored output folder; empty: the bastion's bucket
     time_left: TimeLeft | None = None  # None: no limit
-    # Public keys of the job's earlier attempts, by run: whose stored outputs the hosts believe.
+    # Public keys of the job's earlier attempts, by run: whose stored outputs and results the hosts believe.
     proofs: dict[str, str] = Field(default_factory=dict)
 
 

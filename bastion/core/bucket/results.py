@@ -1,7 +1,8 @@
 """What one host of a job measured: the lines of its last try that counts, and the facts that a comparison needs.
 
-One document per host, `keys.results(job, uid, host)`. `replaces` says which try's counts (ADR 58). The lines are as the
-command wrote them; only `bastion.benchmark.results` reads their meaning.
+One document per host, `keys.results(job, uid, host)`. `replaces` says which try's counts (ADR 58), and
+`bastion.core.bucket.result_proofs` who wrote it. The lines are as the command wrote them; only
+`bastion.benchmark.results` reads their meaning.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from bastion.core import documents, limits
 from bastion.core.errors import InvalidDocument
 
 # Every key, value and container of the largest document.
-_MAX_VALUES = 2 * limits.RESULTS_MAX_LINES
+MAX_VALUES = 2 * limits.RESULTS_MAX_LINES
 
 
 class Environment(BaseModel):
@@ -94,7 +95,7 @@ def replaces(new: HostResults, stored: HostResults) -> bool:
 def read(data: bytes) -> HostResults:
     """Parse a host's results; raises InvalidDocument if it is no such document."""
     try:
-        documents.loads(data, max_bytes=limits.RESULTS_DOCUMENT_MAX_BYTES, max_values=_MAX_VALUES)
+        documents.loads(data, max_bytes=limits.RESULTS_DOCUMENT_MAX_BYTES, max_values=MAX_VALUES)
         return HostResults.model_validate_json(data)
     except documents.DocumentError as error:
         raise InvalidDocument(f"not a host's results: {error}") from error

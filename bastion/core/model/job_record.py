@@ -196,7 +196,7 @@ class PastAttempt(_Part):
     @property
     def may_have_run(self) -> bool:
         """Whether its hosts may have written something: not if it never got machines."""
-        return self.running_since is not None or self.cause not in (Cause.CAPACITY, Cause.REFUSED, Cause.SUPERSEDED)
+        return may_have_run(self.running_since, self.cause)
 
 
 class Outcome(_Part):
@@ -233,6 +233,11 @@ class HistoryLine(_Part):
     status: Status
     text: str
     asked: Audited | None = None  # for the audit trail, if somebody asked for it
+
+
+def may_have_run(running_since: float | None, cause: str) -> bool:
+    """Whether hosts of an attempt that ended so may have written something."""
+    return running_since is not None or cause not in (Cause.CAPACITY, Cause.REFUSED, Cause.SUPERSEDED)
 
 
 def keys_beyond(attempts: Sequence[PastAttempt], earlier: Mapping[str, str]) -> dict[str, str]:
@@ -294,7 +299,7 @@ class JobRecord(_Part):
     @property
     def public_keys(self) -> RunPublicKeys:
         """The public keys of its runs."""
-        past = {attempt.number: attempt.public_key for attempt in self.attempts}
+        past = {each.number: each.public_key for each in self.attempts if each.public_key or each.may_have_run}
         earlier = {int(number): key for number, key in self.earlier_keys.items()}
         present = {self.attempt.number: self.attempt.public_key} if self.attempt is not None else {}
         return RunPublicKeys(uid=self.uid, attempts={**earlier, **past, **present}, cleanups=self.cleanup_keys)

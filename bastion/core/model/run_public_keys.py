@@ -1,4 +1,4 @@
-"""The public keys of a job's runs, as its record or its result has them: what readers believe of logs and outputs."""
+"""The public keys of a job's runs, as its record or its result has them: what readers believe of what hosts wrote."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ class RunPublicKeys:
 
     Attributes:
         attempts: By their numbers; empty for one that an older version started, whose hosts prove nothing.
+            Those that never had machines are not among them: nobody wrote for them.
         cleanups: Of the tries of its cleanup command, in order.
     """
 
@@ -39,6 +40,10 @@ class RunPublicKeys:
     def by_run(self) -> dict[str, str]:
         """Of the attempts, as manifests of outputs name them."""
         return {f"{self.uid}-{number}": key for number, key in self.attempts.items()}
+
+    def proving(self, run: Run) -> str | None:
+        """The same, where a value counts only with a proof: None also for an attempt without a key beside others."""
+        return None if not (known := self.of(run)) and not self._of_older_version else known
 
     @property
     def _of_older_version(self) -> bool:

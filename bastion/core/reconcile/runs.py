@@ -134,7 +134,7 @@ class RunPlan:
             output_to=runner.output_to if runner else "",
             time_left=self.time_left,
             root=runner.root if runner else False,
-            proofs=dict(self.proofs) if runner and runner.output_dir else {},
+            proofs=dict(self.proofs),
         )
 
     def create(self) -> CreateGang:

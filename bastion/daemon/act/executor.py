@@ -140,10 +140,12 @@ class Executor:
             for name, effects in going_on.items()
             if (others := [e for e in effects if not isinstance(e, (PutRecord, AppendHistory))])
         }
+        # Explanations last: thousands of them may take until the lease runs out, and no job waits for one.
+        ordered = sorted(remaining, key=lambda name: all(isinstance(e, PutInvalid) for e in remaining[name]))
         results = self._threads.each(
-            lambda name: self._in_order(remaining[name], history_problems.get(name, "")), remaining
+            lambda name: self._in_order(remaining[name], history_problems.get(name, "")), ordered
         )
-        for name, (done, problem) in zip(remaining, results, strict=True):
+        for name, (done, problem) in zip(ordered, results, strict=True):
             outcome.done += done
             if problem:
                 outcome.blame(name, problem)

@@ -6,10 +6,12 @@ reports are read once more, because a host may report and vanish in between.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from bastion.core import limits
+from bastion.core.bucket import keys
 from bastion.core.bucket.keys import Run
 from bastion.core.model.awaiting import Awaiting
 from bastion.core.model.bastion_host_jobs import AS_DAEMON, BastionHostJobs
@@ -27,7 +29,7 @@ from bastion.daemon.observe.gangs import Gangs, Provisioners, list_gangs
 from bastion.daemon.observe.job_views import JobViews
 from bastion.daemon.observe.zones import ZonesInUse
 from bastion.daemon.thread_pool import ThreadPool
-from bastion.ports import Clock, ObjectStore
+from bastion.ports import Clock, ObjectMeta, ObjectStore
 from quota import Policy
 
 __all__ = ["Observer", "Provisioners"]
@@ -201,7 +203,8 @@ class Observer:
         wanted = self._specs_to_read()
         if len(wanted) > limits.SPECS_READ_AT_ONCE:
             listed = self.folders.specs.listed
-            wanted.sort(key=lambda name: (listed[name].updated, name))
+            wanted = by_turns({name: listed[name] for name in wanted})
+        before = len(self.folders.specs.problems)
         unknown: dict[str, str] = {}
         self.backlog.sort_out(list(self.folders.specs.values))  # read but not accepted, as in a dry run
         for first in range(0, min(len(wanted), limits.SPECS_READ_MAX) or 1, limits.SPECS_READ_AT_ONCE):
@@ -209,6 +212,8 @@ class Observer:
             self.folders.specs.fetch(some, self._threads)
             unknown |= self.folders.specs.unknown
             self.backlog.sort_out(some)
+            if self.folders.inbox.on and len(self.folders.specs.problems) - before >= limits.SPECS_REFUSED_MAX:
+                break  # each is answered with a write; one user's flood must not make ticks long for the others
         self.folders.specs.unknown = unknown
 
     def _specs_to_read(self) -> list[str]:
@@ -287,6 +292,17 @@ class Observer:
             for folder in (self.folders.claims, self.folders.run_objects):
                 folder.take(list(self._store.list(folder.prefix)))
             self._fetch_runs(records)
+
+
+def by_turns(specs: Mapping[str, ObjectMeta]) -> list[str]:
+    """Names in the order of reading: the oldest of each inbox, then the second of each. Mode `open` has one owner."""
+    turns: Counter[str] = Counter()
+    found = []
+    for updated, name in sorted((meta.updated, name) for name, meta in specs.items()):
+        owner = keys.inbox_user(specs[name].key)
+        turns[owner] += 1
+        found.append((turns[owner], updated, name))
+    return [name for _, _, name in sorted(found)]
 
 
 def zones_needed(records: Iterable[JobRecord], provisioning: Provisioning | None) -> set[str]:

@@ -8,9 +8,14 @@ from bastion.benchmark.collect import JobValues
 from bastion.benchmark.layout import Value
 from bastion.benchmark.results import of_hosts, parse, read_values
 from bastion.core import limits
-from bastion.core.bucket import keys
+from bastion.core.bucket import keys, result_proofs
 from bastion.core.bucket.results import Environment, HostResults
+from bastion.core.model.run_public_keys import RunPublicKeys
+from bastion.core.run_keys import RunKey
 from bastion.testing.memory_store import MemoryStore
+
+KEY, THEIRS = RunKey(b"1" * 32), RunKey(b"t" * 32)
+OLDER = RunPublicKeys(uid="u", attempts={1: "", 2: ""})
 
 
 def document(*lines: str, mllog: tuple[str, ...] = (), attempt: int = 1, code: int | None = 0, **more) -> HostResults:
@@ -165,11 +170,11 @@ def test_what_a_foreign_object_says_is_no_result():
     store.put(keys.results("j", "u", 0), document('{"metric": "m", "value": 1}').to_bytes(), generation=0)
     store.put(keys.results("j", "u", 1), b"not ours", generation=0)
     store.put(keys.results("j", "u", 7), b"of no host of the job", generation=0)
-    found = read_values(store, "j", "u", 2)
+    found = read_values(store, "j", 2, OLDER)
     assert found.values == {"m": [Value(value=1.0)]}
     assert len(found.problems) == 1
     assert "host 1" in found.problems[0]
-    assert read_values(store, "j", "other", 2) == JobValues()
+    assert read_values(store, "j", 2, RunPublicKeys(uid="other")) == JobValues()
 
 
 def test_results_that_no_host_wrote_are_told_with_what_is_wrong():
@@ -178,8 +183,32 @@ def test_results_that_no_host_wrote_are_told_with_what_is_wrong():
     store.put(keys.results(name, "u", 0), b"x" * (limits.RESULTS_DOCUMENT_MAX_BYTES + 1), generation=0)
     forged = document().to_bytes().replace(b'"attempt":1', b'"attempt":-5')
     store.put(keys.results(name, "u", 1), forged, generation=0)
-    assert read_values(store, name, "u", 2).problems == (
+    assert read_values(store, name, 2, OLDER).problems == (
         "the results of host 0 are larger than the 2 MiB that a host writes; someone else wrote them",
         "the results of host 1 are not readable: not a host's results: attempt: Input should be greater than or "
         "equal to 1",
+    )
+
+
+def test_results_that_no_attempt_of_the_job_proves_have_no_value_and_say_why():
+    store = MemoryStore()
+    known = RunPublicKeys(uid="u", attempts={1: "", 2: KEY.public})
+    line = '{"metric": "m", "value": %d}'
+    own = keys.results("j", "u", 0)
+    store.put(own, result_proofs.to_bytes(document(line % 1, attempt=2), own, KEY), generation=0)
+    forged = {
+        1: result_proofs.to_bytes(document(line % 9, attempt=2), keys.results("j", "u", 1), THEIRS),
+        2: document(line % 9, attempt=2).to_bytes(),
+        3: store.get(own).data,  # of another host
+        4: document(line % 9).to_bytes(),  # of an attempt that an older version started
+        5: document(line % 9, attempt=3).to_bytes(),  # of none
+    }
+    for host, data in forged.items():
+        store.put(keys.results("j", "u", host), data, generation=0)
+    found = read_values(store, "j", 6, known)
+    assert found.values == {"m": [Value(value=1.0)]}
+    assert found.problems == tuple(
+        f"the results of host {host} do not prove to be of attempt {attempt} of this job, and do not count; someone "
+        "else may have written them; run the benchmark again"
+        for host, attempt in ((1, 2), (2, 2), (3, 2), (4, 1), (5, 3))
     )

@@ -5,23 +5,34 @@ import sys
 import pytest
 
 from bastion.core import limits
-from bastion.core.bucket import keys, results
+from bastion.core.bucket import keys, result_proofs
 from bastion.core.bucket.protocol import HostPhase
 from bastion.core.bucket.results import HostResults
-from bastion.core.errors import NotFound
+from bastion.core.errors import InvalidDocument, NotFound
+from bastion.core.run_keys import RunKey
 from bastion.testing.faulty_store import FaultyStore
 from tests.support.waiting import until
-from tests.support.worker_stage import RUN, Stage
+from tests.support.worker_stage import KEY, RUN, Stage
 
 UID = "abcdefghij"
 SECOND = f"{UID}-2"
 
 
-def stored(stage: Stage, worker: int = 0) -> HostResults | None:
+THEIRS = RunKey(b"t" * 32)
+PLACE = keys.results("job", UID, 0)
+
+
+def stored(stage: Stage) -> HostResults | None:
+    """What readers believe."""
     try:
-        return results.read(stage.memory.get(keys.results("job", UID, worker)).data)
-    except NotFound:
+        return result_proofs.read(PLACE, stage.memory.get(PLACE).data, lambda _: KEY.public)
+    except (NotFound, InvalidDocument):
         return None
+
+
+def forge(stage: Stage, data: bytes) -> None:
+    meta = stage.memory.head(PLACE)
+    stage.memory.put(PLACE, data, generation=0 if meta is None else meta.generation)
 
 
 def kept(stage: Stage) -> HostResults:
@@ -96,11 +107,51 @@ def test_a_stopped_attempt_stores_what_it_measured_and_the_next_one_takes_its_pl
 
 
 def test_a_late_host_of_an_earlier_attempt_replaces_nothing(stage: Stage):
-    later = HostResults(attempt=2, try_number=1, exit_code=1, lines=[line(2)])
-    stage.memory.put(keys.results("job", UID, 0), later.to_bytes(), generation=0)
+    later = HostResults(attempt=20, try_number=1, exit_code=1, lines=[line(2)])
+    data = result_proofs.to_bytes(later, PLACE, RunKey(b"l" * 32))  # whose key this host does not know
+    forge(stage, data)
+    stage.order(run=f"{UID}-20")
     stage.run(write(line(1)))
     assert stage.final().exit_code == 0
-    assert kept(stage) == later
+    assert stage.memory.get(PLACE).data == data
+
+
+@pytest.mark.parametrize(
+    "forged",
+    [
+        result_proofs.to_bytes(HostResults(attempt=1, try_number=9, exit_code=0, lines=["forged"]), PLACE, THEIRS),
+        HostResults(attempt=1, try_number=9, exit_code=0, lines=["forged"]).to_bytes(),
+        # Of an attempt that there is not: nobody but the daemon writes its order.
+        result_proofs.to_bytes(HostResults(attempt=20, try_number=9, exit_code=0), PLACE, THEIRS),
+        b"x" * (limits.RESULTS_DOCUMENT_MAX_BYTES + 1),
+        b"not ours",
+    ],
+    ids=["signed", "unsigned", "later", "large", "other"],
+)
+def test_who_writes_first_or_over_it_changes_nothing_while_the_host_lives(stage: Stage, forged: bytes):
+    forge(stage, forged)
+    stage.run(write(line(1)), host=stage.host(on_vm=True, beat_seconds=0.1))
+    assert stage.final().exit_code == 0
+    assert kept(stage).lines == [line(1)]
+    forge(stage, forged)
+    until(lambda: stored(stage) is not None)
+    assert kept(stage).lines == [line(1)]
+    stage.memory.delete(PLACE, generation=stage.memory.get(PLACE).meta.generation)
+    until(lambda: stored(stage) is not None)
+    assert kept(stage).lines == [line(1)]
+
+
+def test_proved_results_of_an_earlier_attempt_that_ended_well_stay_and_forged_ones_do_not(stage: Stage):
+    well = HostResults(attempt=1, try_number=1, exit_code=0, lines=[line(1)])
+    forge(stage, result_proofs.to_bytes(well, PLACE, KEY))
+    stage.run(f"{write(line(2))}; exit 3", run=SECOND, host=stage.host(run=SECOND))
+    assert stage.final(run=SECOND).exit_code == 3
+    assert kept(stage) == well
+    forge(stage, result_proofs.to_bytes(well, PLACE, THEIRS))
+    third = f"{UID}-3"
+    stage.run(f"{write(line(3))}; exit 3", run=third, host=stage.host(run=third))
+    assert stage.final(run=third).exit_code == 3
+    assert (kept(stage).lines, kept(stage).attempt) == ([line(3)], 3)
 
 
 def test_the_agent_that_follows_a_dead_one_stores_what_the_command_measured(stage: Stage):
