@@ -118,7 +118,7 @@ def loads(
         raise DocumentError(f"the document is not UTF-8 (byte {error.start})") from error
     try:
         if text.startswith("\ufeff"):
-            raise json.JSONDecodeError("Unexpected UTF-8 BOM (decode using utf-8-sig)", text, 0)
+            json.loads(text)  # raises, and names the byte order mark
         document = _DECODER.decode(text)
         if "\\u" in text:
             dumps(document)  # refuses lone surrogates: valid in JSON, but in no file, key or environment
