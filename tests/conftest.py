@@ -6,6 +6,7 @@ Property tests try the same examples in every run, so that a red run means a cha
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 from typing import TYPE_CHECKING
@@ -17,6 +18,8 @@ from bastion.emulators.agents import AGENT_DIR
 from bastion.testing.cluster import Cluster
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from tests.support.s3_server import S3Server
 
 settings.register_profile("repeatable", derandomize=True, deadline=None)
@@ -42,6 +45,17 @@ _COMPUTING = (
     "sim/test_fault_classes", "unit/client/test_request_counts", "sim/test_faults",
     "property/test_scheduler_properties", "sim/", "contract/", "adversarial/", "integration/", "cli/",
 )  # fmt: skip
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Collect no garbage among thousands of new items, nor look through them again for each of their tests."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()
 
 
 @pytest.hookimpl(trylast=True)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from bastion.core import limits
 
@@ -94,6 +94,13 @@ def _check(data: bytes, max_depth: int, max_values: int) -> None:
         _check_depth(structure, max_depth)
 
 
+# To make either of them anew for each document costs as much as to read a short one.
+_DECODER: Final = json.JSONDecoder(
+    object_pairs_hook=_no_duplicates, parse_constant=_no_constant, parse_float=_finite, parse_int=_bounded_int
+)
+_ENCODER: Final = json.JSONEncoder(sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
+
+
 def loads(
     data: bytes,
     *,
@@ -113,13 +120,9 @@ def loads(
     except UnicodeDecodeError as error:
         raise DocumentError(f"the document is not UTF-8 (byte {error.start})") from error
     try:
-        document = json.loads(
-            text,
-            object_pairs_hook=_no_duplicates,
-            parse_constant=_no_constant,
-            parse_float=_finite,
-            parse_int=_bounded_int,
-        )
+        if text.startswith("\ufeff"):
+            json.loads(text)  # raises, and names the byte order mark
+        document = _DECODER.decode(text)
         if "\\u" in text:
             dumps(document)  # refuses lone surrogates: valid in JSON, but in no file, key or environment
         return document
@@ -131,6 +134,4 @@ def loads(
 
 def dumps(document: Any) -> bytes:
     """Return canonical JSON: sorted keys and no spaces, so that equal documents are equal bytes."""
-    return json.dumps(document, sort_keys=True, separators=(",", ":"), allow_nan=False, ensure_ascii=False).encode(
-        "utf-8"
-    )
+    return _ENCODER.encode(document).encode("utf-8")

@@ -35,7 +35,7 @@ from bastion.testing.slow_bucket import SlowBucket
 from tests.sim.test_faults import POOL, History
 
 # `make soak` runs 20,000.
-HISTORIES = int(os.environ.get("BASTION_SIM_HISTORIES", "150"))
+HISTORIES = int(os.environ.get("BASTION_SIM_HISTORIES", "75"))
 BATCH = 75 if HISTORIES <= 300 else 500  # large enough to meet every class
 STEPS = 28
 MACHINES = 3
@@ -421,18 +421,19 @@ def _breaks(seed: int) -> bool:
 
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize(
-    ("owner", "what", "instead"),
+    ("owner", "what", "instead", "known"),
     [
-        (Fence, "late", lambda _fence, _record: False),
-        (JobViews, "_is_ghost", lambda _views, _view, _record: False),
+        (Fence, "late", lambda _fence, _record: False, 15),
+        (JobViews, "_is_ghost", lambda _views, _view, _record: False, 17),
     ],
     ids=["late starts count", "ended jobs come back"],
 )
 def test_the_checks_fail_where_a_protection_is_missing(
-    owner: type, what: str, instead: object, monkeypatch: pytest.MonkeyPatch
+    owner: type, what: str, instead: object, known: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """`known`: a history that noticed it once; any other will do after a change that makes new ones of all seeds."""
     monkeypatch.setattr(owner, what, instead)
-    assert any(_breaks(seed) for seed in range(200)), "no history noticed"  # some ten are enough
+    assert any(_breaks(seed) for seed in (known, *range(200))), "no history noticed"
 
 
 @pytest.mark.timeout(1800)  # a history takes about an eighth of a second of processor time

@@ -11,6 +11,7 @@ from bastion.client import Client, Ended, FollowOptions, Logged, Noted, StartedA
 from bastion.client.concurrently import concurrently
 from bastion.client.jobs import overview as client_requests
 from bastion.client.logs import reader as log_requests
+from bastion.client.logs import segment_reads
 from bastion.core.instants import to_rfc3339
 from bastion.testing.cluster import BASTION, ROOT, Cluster
 from bastion.testing.counting_store import CountingStore
@@ -34,7 +35,7 @@ FOR_EVER = 10**9
 @pytest.fixture(autouse=True)
 def _no_threads(monkeypatch: pytest.MonkeyPatch) -> None:
     """Requests that go out at once go out in turn: the counts are the same, and a store in memory needs no threads."""
-    for module in (client_requests, log_requests):
+    for module in (client_requests, log_requests, segment_reads):
         monkeypatch.setattr(module, "concurrently", _in_turn)
 
 

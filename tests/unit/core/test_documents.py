@@ -82,3 +82,8 @@ def test_a_packed_document_comes_back_and_equals_the_same_in_another_order(
     assert packed != PackedDocument({**document, "filling": "other"})
     assert PackedDocument.of(packed) is packed
     assert packed.size <= len(documents.dumps(document))
+
+
+def test_a_byte_order_mark_is_named() -> None:
+    with pytest.raises(DocumentError, match="Unexpected UTF-8 BOM"):
+        documents.loads(b"\xef\xbb\xbf{}")
