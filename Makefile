@@ -142,7 +142,7 @@ soak: $(VENV)/.dev
 	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest -n 2 --timeout=1800 tests/property tests/contract tests/fuzz
 	BASTION_SIM_SEEDS=3000 $(BIN)/python -m pytest -n 2 --timeout=1800 tests/adversarial/test_hostile_bucket.py
 
-# 500 jobs on emulated slices with everything going wrong (`make test` runs 25), 200 in an emulated cluster (20), 200
+# 500 jobs on emulated slices with everything going wrong (`make test` runs 16), 200 in an emulated cluster (12), 200
 # slices at once, and the daemon's memory over eight minutes: about half an hour on two cores.
 long: $(VENV)/.dev
 	BASTION_LONG_JOBS=500 BASTION_LONG_CLUSTER_JOBS=200 BASTION_LONG_S3_JOBS=50 $(BIN)/python -m pytest -n 0 -s tests/long

@@ -1,6 +1,6 @@
 """Many jobs in an emulated Kubernetes cluster with all of its faults on, and the daemon killed at random.
 
-`make test` runs 20 jobs, `make long` 200 ($BASTION_LONG_CLUSTER_JOBS); with the bucket on S3 it is 3 and 50
+`make test` runs 12 jobs, `make long` 200 ($BASTION_LONG_CLUSTER_JOBS); with the bucket on S3 it is 3 and 50
 ($BASTION_LONG_S3_JOBS).
 """
 
@@ -30,7 +30,7 @@ from tests.support.s3_faulty_proxy import S3FaultyProxy
 from tests.support.s3_server import S3Server
 from tests.support.waiting import until
 
-JOBS = int(os.environ.get("BASTION_LONG_CLUSTER_JOBS", "20"))
+JOBS = int(os.environ.get("BASTION_LONG_CLUSTER_JOBS", "12"))
 # With the bucket on S3.
 S3_JOBS = int(os.environ.get("BASTION_LONG_S3_JOBS", "3"))
 LIMIT_SECONDS = 1200.0 if JOBS > 100 or S3_JOBS > 20 else 240.0

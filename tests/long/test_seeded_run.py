@@ -1,6 +1,6 @@
 """Many jobs on emulated slices with everything going wrong that an emulator can do, and the daemon killed at random.
 
-`make test` runs 25 jobs, `make long` 500 ($BASTION_LONG_JOBS).
+`make test` runs 16 jobs, `make long` 500 ($BASTION_LONG_JOBS).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.long.harness import SEED, LongRun, long_run
 from tests.long.workload import draw_jobs
 from tests.support.waiting import until
 
-JOBS = int(os.environ.get("BASTION_LONG_JOBS", "25"))
+JOBS = int(os.environ.get("BASTION_LONG_JOBS", "16"))
 # Of one-host slices, and so of hosts; by tier: reserved, on demand, spot.
 TIERS = (16, 16, 32) if JOBS > 100 else (4, 4, 8)
 UNITS_OF_A_HOST = 8
