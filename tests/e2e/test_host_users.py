@@ -23,6 +23,7 @@ from bastion.wiring.local import down
 from bastion.wiring.local_home import LocalHome
 from bastion.wiring.local_starter_quota import starter_quota
 from bastion.wiring.roots import open_root
+from tests.support.unix_users import claim_users
 from tests.support.waiting import until
 
 pytestmark = [
@@ -31,7 +32,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can run commands as other users here"),
 ]
 REPOSITORY = Path(__file__).resolve().parents[2]
-DAEMON, FIRST = 64400, 64410
+DAEMON = claim_users()
+FIRST = DAEMON + 1
 USER = "tester"
 CAPABILITIES = "+chown,+kill,+setgid,+setuid"
 

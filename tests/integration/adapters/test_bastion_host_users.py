@@ -21,12 +21,12 @@ from bastion.core.errors import ProvisionerRefused, ProvisionerUnavailable, Stoc
 from bastion.core.model.bastion_host_jobs import HostJobsMode
 from bastion.core.model.gangs import GangRef, GangRequest, GangState
 from bastion.job_user import JobUser
+from tests.support.unix_users import claim_users
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run commands as other users here")
 
-# Of each worker of the tests: whoever is cleared has no other process.
-FIRST = 64110 + 10 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+FIRST = claim_users()
 SECOND = FIRST + 1
 USERS = [job_user.resolve(f"{number}:{number}") for number in (FIRST, SECOND)]
 # Stands for Python running the agent: makes the job's folder, and runs the job's name as shell code as the job's user.
@@ -137,6 +137,12 @@ def test_each_gang_has_the_lowest_user_that_is_free_and_a_full_pool_is_no_room(p
     place.delete("a")
     place.create("d")
     assert place.user("d") == f"{FIRST}:{FIRST}"
+
+
+def test_another_run_of_these_tests_at_the_same_time_has_other_users() -> None:
+    program = "from tests.support.unix_users import claim_users; print(claim_users())"
+    other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(other.stdout) not in range(FIRST, FIRST + 10)
 
 
 def test_a_user_with_a_process_is_not_given_away(place: Place) -> None:
