@@ -292,3 +292,41 @@ def test_a_deletion_that_a_crash_cut_short_frees_the_user(place: Place) -> None:
     until(lambda: not list(place.directory.glob(".gone-*")))
     place.create("b")
     assert place.user("b") == f"{FIRST}:{FIRST}"
+
+
+FROZEN = """
+import sys, time
+from pathlib import Path
+from bastion.adapters.bastion_host import BastionHostProvisioner
+from bastion.core.model.gangs import GangRef
+daemon = BastionHostProvisioner(Path(sys.argv[1]), delete_grace_seconds=1)
+daemon.delete(GangRef(name=sys.argv[2]))
+print("deletes", flush=True)
+time.sleep(4)
+"""
+
+
+def test_a_daemon_that_was_frozen_while_it_ended_a_gang_does_not_end_the_next_one_of_that_user(place: Place) -> None:
+    place.create("a", "trap '' TERM; sleep 60; sleep 60")
+    until(lambda: len(USERS[0].processes()) >= 2)
+    frozen = subprocess.Popen(
+        [sys.executable, "-c", FROZEN, str(place.directory), name("a")], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert frozen.stdout is not None
+        assert frozen.stdout.readline() == "deletes\n"
+        time.sleep(0.2)
+        frozen.send_signal(signal.SIGSTOP)
+        place.delete("a")
+        place.create("b")
+        until(lambda: any(user.processes() for user in USERS))
+        frozen.send_signal(signal.SIGCONT)
+        assert frozen.wait(60) == 0
+        assert place.user("b") == f"{SECOND}:{SECOND}"
+        assert place.state("b") is GangState.READY
+        assert USERS[1].processes()
+    finally:
+        frozen.kill()
+        frozen.wait()
+    place.create("c")  # the frozen one has let go of it
+    assert place.user("c") == f"{FIRST}:{FIRST}"
