@@ -36,7 +36,7 @@ def main(user: str, places: str, folders: Sequence[str]) -> int:
     job_user.become(whose)
     me = os.getuid()
     left = []
-    for path in (*folders, *(path for place in places.split(",") for path in _of_user(place, me, _DEPTH))):
+    for path in (*folders, *(path for place in places.split(",") for path in of_user(place, me))):
         _remove(path)
         if _exists(path):
             left.append(path)
@@ -49,7 +49,7 @@ def main(user: str, places: str, folders: Sequence[str]) -> int:
     return 1 if left else 0
 
 
-def _of_user(folder: str, user: int, depth: int) -> Iterator[str]:
+def of_user(folder: str, user: int, depth: int = _DEPTH) -> Iterator[str]:
     """Yield the topmost entries of that user below a folder."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -58,7 +58,7 @@ def _of_user(folder: str, user: int, depth: int) -> Iterator[str]:
                 if found.st_uid == user:
                     yield entry.path
                 elif stat.S_ISDIR(found.st_mode) and depth:
-                    yield from _of_user(entry.path, user, depth - 1)
+                    yield from of_user(entry.path, user, depth - 1)
 
 
 def _remove(path: str) -> None:
