@@ -203,6 +203,13 @@ def give_nothing_to_children() -> None:
             resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
+def limit_processes(most: int) -> None:
+    """Let no user that this process's children run as have more processes and threads. Does not limit root."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+
+
 @contextlib.contextmanager
 def rights_for_children() -> Iterator[None]:
     """Let programs that this thread starts become users, too: only this package's own. Nothing for root."""

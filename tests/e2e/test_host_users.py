@@ -137,7 +137,8 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 
 PROBE = """
-id -u; pwd; cd "$HOME" && touch kept && cd "$TMPDIR" && touch kept && echo wrote
+id -u; pwd; echo "processes $(ulimit -u) $(ulimit -Hu)"
+cd "$HOME" && touch kept && cd "$TMPDIR" && touch kept && echo wrote
 grep Cap /proc/self/status
 env
 cat /proc/$PPID/environ && echo STOLEN
@@ -155,6 +156,7 @@ def test_a_command_has_a_user_of_its_own_and_nothing_of_the_daemon(machine: Mach
     lines = out.splitlines()
     assert str(FIRST) in lines
     assert "wrote" in lines
+    assert "processes 4096 4096" in lines
     for word in ("STOLEN", "KILLED", "LISTED", "FORGED", "SECRET_OF_THE_DAEMON", "BASTION_HOME", "BASTION_JOB_USERS"):
         assert not any(line.startswith(word) for line in lines), out
     for line in lines:
