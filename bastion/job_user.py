@@ -138,9 +138,10 @@ def by_numbers(uid: int, gid: int) -> JobUser:
 def remove(folder: Path, user: JobUser | None) -> None:
     """Remove a folder in one of the agent's that belongs to the user, whatever the user did in it.
 
-    What cannot be removed stays: another user's files that an elevated program left, or an immutable one.
+    What cannot be removed stays: another user's files that an elevated program left, an immutable one, or what is
+    deeper than Python's calls.
     """
-    with files_of(user):
+    with files_of(user), contextlib.suppress(RecursionError):
         if user is not None:
             _reopen(folder)
         shutil.rmtree(folder, ignore_errors=True)

@@ -149,6 +149,6 @@ def remove_gangs(folders: Sequence[Path]) -> None:
         with contextlib.nullcontext(True) if user is None else ending(folder.parent, user):
             # Once more under the lock: another daemon may have removed it, and the user may be another gang's.
             if user is not None and user_of(folder / "node.json"):
-                clear(user, folder.glob("state/*/job"))
+                clear(user, [*folder.glob("state/*/job"), *folder.glob("state/*/discarded-*")])
             with contextlib.suppress(RecursionError):
                 shutil.rmtree(folder, ignore_errors=True)

@@ -330,3 +330,15 @@ def test_a_daemon_that_was_frozen_while_it_ended_a_gang_does_not_end_the_next_on
         frozen.wait()
     place.create("c")  # the frozen one has let go of it
     assert place.user("c") == f"{FIRST}:{FIRST}"
+
+
+def test_what_the_agent_had_put_aside_goes_with_the_gang_however_deep_and_closed_it_is(place: Place) -> None:
+    deep = "import os\nos.chdir(os.environ['JOB'])\nfor _ in range(1500): os.mkdir('d'); os.chdir('d')"
+    place.create("a", f'/usr/bin/python3 -c "{deep}"; chmod 000 "$JOB/d"; mkdir "$JOB/made"; exec sleep 60')
+    job = place.directory / name("a") / "state" / "r.0" / "job"
+    until((job / "made").exists)
+    job.rename(job.with_name("discarded-1"))
+    place.delete("a")
+    until(lambda: not list(place.directory.glob(".gone-*")), 20)
+    place.create("b")
+    assert place.user("b") == f"{FIRST}:{FIRST}"
