@@ -4,6 +4,7 @@ Invariants:
 * What the agent does to paths that the job can change, it does inside `files`: with the job's rights. A link, or a
   folder that was swapped meanwhile, then leads the agent nowhere that the job cannot go by itself.
 * A command never runs as the agent because its user is not there, or the agent may not become it.
+* Nothing that runs as the job's user can keep the agent from ending it.
 * No child of the agent inherits the rights by which it becomes a user (`give_nothing_to_children`).
 
 Linux only. The rights: being root, or the capabilities of `NEEDED`. File access by another user is setfsuid(2), which
@@ -15,12 +16,13 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import platform
 import pwd
 import re
 import resource
 import shutil
+import signal
 import stat
-import subprocess
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -36,12 +38,14 @@ NEEDED = {"CAP_CHOWN": 0, "CAP_KILL": 5, "CAP_SETGID": 6, "CAP_SETUID": 7}
 # Of accelerators, in /dev: a user who may not open them computes on the CPU.
 DEVICES = ("accel*", "vfio/*", "nvidia*", "infiniband/*")
 _NUMBERS = re.compile(r"([0-9]{1,10}):([0-9]{1,10})")
-_KILL_ALL_SECONDS = 5.0
+# A number that no process has: whoever kills all of a user must not be theirs to kill.
+_NOBODY_ELSE = 2**32 - 6
 _ID_MAX = 2**32 - 2
 _PR_CAP_AMBIENT = 47
 _PR_CAP_AMBIENT_RAISE = 2
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _CAPABILITY_VERSION_3 = 0x20080522
+_SETRESUID = {"x86_64": 117, "aarch64": 147}
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _inside = threading.local()
 
@@ -96,20 +100,24 @@ class JobUser:
     def kill_all(self) -> None:
         """Kill all processes of this user at once: one by one, those would escape that go on forking.
 
-        Does nothing if the user may start no process.
+        None of them can stop or kill the one who does it, because only its effective user is theirs. Does nothing if
+        this process may not become the user, or can start no thread.
         """
-        with contextlib.suppress(OSError, subprocess.SubprocessError):
-            subprocess.run(
-                ["/bin/sh", "-c", "kill -KILL -1"],
-                cwd="/",
-                env={},
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
-                timeout=_KILL_ALL_SECONDS,
-                check=False,
-                **self.popen_arguments(),
-            )
+        killer = threading.Thread(target=_kill_all_of, args=(self.uid,), name="kill-all-of-user", daemon=True)
+        with contextlib.suppress(RuntimeError):
+            killer.start()
+            killer.join()
+
+
+def kill_all_from_a_child(user: JobUser) -> None:
+    """`kill_all` for a process that then becomes the user: it must have no other thread."""
+    child = os.fork()
+    if not child:
+        try:
+            _kill_all_of(user.uid)
+        finally:
+            os._exit(0)
+    os.waitpid(child, 0)
 
 
 def files_of(user: JobUser | None) -> contextlib.AbstractContextManager[None]:
@@ -130,9 +138,10 @@ def by_numbers(uid: int, gid: int) -> JobUser:
 def remove(folder: Path, user: JobUser | None) -> None:
     """Remove a folder in one of the agent's that belongs to the user, whatever the user did in it.
 
-    What cannot be removed stays: another user's files that an elevated program left, or an immutable one.
+    What cannot be removed stays: another user's files that an elevated program left, an immutable one, or what is
+    deeper than Python's calls.
     """
-    with files_of(user):
+    with files_of(user), contextlib.suppress(RecursionError):
         if user is not None:
             _reopen(folder)
         shutil.rmtree(folder, ignore_errors=True)
@@ -195,6 +204,13 @@ def give_nothing_to_children() -> None:
             resource.setrlimit(resource.RLIMIT_MEMLOCK, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
 
 
+def limit_processes(most: int) -> None:
+    """Let no user that this process's children run as have more processes and threads. Does not limit root."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NPROC)
+    most = most if hard == resource.RLIM_INFINITY else min(most, hard)
+    resource.setrlimit(resource.RLIMIT_NPROC, (most, most))
+
+
 @contextlib.contextmanager
 def rights_for_children() -> Iterator[None]:
     """Let programs that this thread starts become users, too: only this package's own. Nothing for root."""
@@ -228,6 +244,29 @@ def give_up_rights() -> None:
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     if _LIBC.capset(header, (ctypes.c_uint32 * 6)()):
         raise OSError(ctypes.get_errno(), "the process cannot give up its capabilities")
+
+
+def _kill_all_of(uid: int) -> None:
+    """Kill all processes that the user may kill. Ends this thread's rights: call it in one of its own.
+
+    kill(2) with -1 reaches all that the caller may signal, in one step of the kernel. The caller's real and saved user
+    decide who may signal it, and are nobody's, where the namespace has that number.
+    """
+    number = _SETRESUID.get(platform.machine())
+    if number is None or not uid:
+        return
+    for other in (_NOBODY_ELSE, uid):
+        # The system call is of one thread, other than the function of the C library.
+        if _LIBC.syscall(number, ctypes.c_uint(other), ctypes.c_uint(uid), ctypes.c_uint(other)) == 0:
+            break
+    header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
+    _LIBC.capset(header, (ctypes.c_uint32 * 6)())
+    sets = (ctypes.c_uint32 * 6)(*[1] * 6)
+    # With any right of the agent's left, it would end the whole machine.
+    if _LIBC.capget(header, sets) or any(sets) or os.getresuid() not in {(_NOBODY_ELSE, uid, _NOBODY_ELSE), (uid,) * 3}:
+        return
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.kill(-1, signal.SIGKILL)
 
 
 def _reopen(folder: Path) -> None:

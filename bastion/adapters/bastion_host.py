@@ -104,7 +104,7 @@ class BastionHostProvisioner:
         # A killed daemon may have left a partial removal, which may be what fills the disk.
         gone = list(directory.glob(".gone-*"))
         if gone:
-            threading.Thread(target=_remove_all, args=(gone,), name="remove-gone", daemon=True).start()
+            threading.Thread(target=host_users.remove_gangs, args=(gone,), name="remove-gone", daemon=True).start()
 
     def run_commands(self, mode: HostJobsMode, users: Sequence[JobUser]) -> None:
         """Set how the commands of new gangs run. `users`: with OWN_USER."""
@@ -176,38 +176,52 @@ class BastionHostProvisioner:
             host_identity=self._identity,
             creator=self._me,
         )
-        new = self._directory / f".new-{gang.marker}"
+        with contextlib.ExitStack() as held:
+            gang, user = self._place(gang, folder, request.agent_arguments, held)
+            try:
+                if user is not None:
+                    self._make_ready(user, folder)
+                self._start(gang, folder)
+            except OSError:
+                # Also if only recording the process failed: an agent that nobody can find must not run.
+                processes.end_marked(MARKER, gang.marker, grace_seconds=0)
+                self._remove(gang)
+                raise
+
+    def _place(
+        self, gang: _Gang, folder: Path, arguments: str, held: contextlib.ExitStack
+    ) -> tuple[_Gang, JobUser | None]:
+        """Make the gang's folder, with a user that is free, whose lock `held` keeps. Raises OSError, Stockout."""
+        user, new = None, self._directory / f".new-{gang.marker}"
         try:
             with self._locked():
-                user = self._free_user() if self._mode is HostJobsMode.OWN_USER else None
-                gang = replace(gang, user=host_users.text_of(user) if user is not None else "")
-                _write_folder(new, gang, request.agent_arguments)
+                if self._mode is HostJobsMode.OWN_USER:
+                    user, lock = self._free_user()
+                    held.callback(os.close, lock)
+                    gang = replace(gang, user=host_users.text_of(user))
+                _write_folder(new, gang, arguments)
                 # Atomic; fails if a folder with content exists.
                 new.rename(folder)
+                if user is not None:
+                    host_users.share(lock)
         except OSError as error:
             shutil.rmtree(new, ignore_errors=True)
             if folder.exists():
-                raise GangExists(f"{request.ref.name} already exists on the bastion's host") from error
+                raise GangExists(f"{gang.node_id} already exists on the bastion's host") from error
             raise
-        try:
-            if user is not None:
-                self._make_ready(user, folder)
-            self._start(gang, folder)
-        except OSError:
-            # Also if only recording the process failed: an agent that nobody can find must not run.
-            processes.end_marked(MARKER, gang.marker, grace_seconds=0)
-            self._remove(gang)
-            raise
+        return gang, user
 
-    def _free_user(self) -> JobUser:
+    def _free_user(self) -> tuple[JobUser, int]:
+        """A user for a new gang, and the descriptor that holds its lock. Raises Stockout, OSError."""
         now = time.monotonic()
         self._spoiled = {uid: spoiled for uid, spoiled in self._spoiled.items() if now - spoiled[0] < _SPOILED_SECONDS}
         users = [user for user in self._users if user.uid not in self._spoiled]
-        user = next(host_users.free(users, host_users.taken(self._directory)), None)
-        if user is None:
-            why = "".join(f"; {problem}" for _, problem in [*self._spoiled.values()][:1])
-            raise Stockout(f"all {len(self._users)} users that commands run as on the bastion host are in use{why}")
-        return user
+        for user in host_users.free(users, host_users.taken(self._directory)):
+            lock = host_users.locked(self._directory, user, alone=True)
+            if lock is not None:
+                return user, lock
+        why = "".join(f"; {problem}" for _, problem in [*self._spoiled.values()][:1])
+        raise Stockout(f"all {len(self._users)} users that commands run as on the bastion host are in use{why}")
 
     def _make_ready(self, user: JobUser, folder: Path) -> None:
         """Remove what an earlier command of that user left, and let it get to its own folder. Raises OSError."""
@@ -291,8 +305,17 @@ class BastionHostProvisioner:
             thread.start()
 
     def _end(self, gang: _Gang) -> None:
-        # Nothing from another boot can run under this marker here; the search then finds nothing.
         user = host_users.find(gang.user)
+        if user is None:
+            self._end_all(gang, None)
+            return
+        with host_users.ending(self._directory, user) as is_held:
+            # Another daemon may have removed it while this one was frozen: then the user may be another gang's.
+            if is_held and self._read(self._directory / gang.node_id) == gang:
+                self._end_all(gang, user)
+
+    def _end_all(self, gang: _Gang, user: JobUser | None) -> None:
+        # Nothing from another boot can run under this marker here; the search then finds nothing.
         others = user.processes if user is not None else list
         if not processes.end_marked(MARKER, gang.marker, grace_seconds=self._grace, also=others):
             if user is not None:
@@ -314,7 +337,7 @@ class BastionHostProvisioner:
                     folder.rename(gone)
         except OSError:
             return  # still DELETING; the next look tries again
-        _remove_all([gone])
+        host_users.remove_gangs([gone])
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -353,16 +376,6 @@ class BastionHostProvisioner:
         except OSError:
             return ""
         return f"; its last output: {text.splitlines()[-1]}" if text else ""
-
-
-def _remove_all(folders: Sequence[Path]) -> None:
-    for folder in folders:
-        # It names its user until the user's files are gone.
-        user = host_users.find(host_users.user_of(folder / "node.json"))
-        if user is not None:
-            host_users.clear(user, folder.glob("state/*/job"))
-        with contextlib.suppress(RecursionError):
-            shutil.rmtree(folder, ignore_errors=True)
 
 
 def _write_folder(folder: Path, gang: _Gang, arguments: str) -> None:

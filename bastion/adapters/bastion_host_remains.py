@@ -2,9 +2,9 @@
 
 PLACES are folders that everybody may write to, comma-separated; the FOLDERs are the user's own.
 
-This process becomes the user first, so nothing that the user planted misleads it into more than the user may do. Then
-it kills all others of the user at once, also those that fork faster than any list of them. Exits with 1 if something
-is left, and says what.
+This process kills all of the user at once, also those that fork faster than any list of them. Then it becomes the
+user, so nothing that the user planted misleads it into more than the user may do. Exits with 1 if something is left,
+and says what.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import contextlib
 import ctypes
 import os
 import platform
-import signal
 import stat
 import subprocess
 import sys
@@ -32,12 +31,12 @@ _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
 def main(user: str, places: str, folders: Sequence[str]) -> int:
-    job_user.become(job_user.resolve(user))
+    whose = job_user.resolve(user)
+    job_user.kill_all_from_a_child(whose)  # before this process is one that they can kill
+    job_user.become(whose)
     me = os.getuid()
-    with contextlib.suppress(ProcessLookupError):
-        os.kill(-1, signal.SIGKILL)  # whom it may: it is the user, and has given up every other right
     left = []
-    for path in (*folders, *(path for place in places.split(",") for path in _of_user(place, me, _DEPTH))):
+    for path in (*folders, *(path for place in places.split(",") for path in of_user(place, me))):
         _remove(path)
         if _exists(path):
             left.append(path)
@@ -50,7 +49,7 @@ def main(user: str, places: str, folders: Sequence[str]) -> int:
     return 1 if left else 0
 
 
-def _of_user(folder: str, user: int, depth: int) -> Iterator[str]:
+def of_user(folder: str, user: int, depth: int = _DEPTH) -> Iterator[str]:
     """Yield the topmost entries of that user below a folder."""
     with contextlib.suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
@@ -59,7 +58,7 @@ def _of_user(folder: str, user: int, depth: int) -> Iterator[str]:
                 if found.st_uid == user:
                     yield entry.path
                 elif stat.S_ISDIR(found.st_mode) and depth:
-                    yield from _of_user(entry.path, user, depth - 1)
+                    yield from of_user(entry.path, user, depth - 1)
 
 
 def _remove(path: str) -> None:

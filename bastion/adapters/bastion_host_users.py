@@ -2,6 +2,8 @@
 
 Invariants:
 * A user is one gang's at a time: it is taken while a folder names it, and while a process has it.
+* A daemon that ends or clears a gang's user holds the user's lock with others, and one that takes the user holds it
+  alone. So one that was frozen meanwhile never ends the next gang of that user.
 * Before a command gets a user, what earlier ones left is gone: files in folders for everybody, shared memory, queues.
   What a crash cuts short, the next creation does again.
 """
@@ -9,8 +11,10 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 import os
+import shutil
 import stat
 import subprocess
 import sys
@@ -45,6 +49,41 @@ def free(users: Sequence[JobUser], held: Collection[str]) -> Iterator[JobUser]:
     for user in users:
         if text_of(user) not in held and not user.processes():
             yield user
+
+
+def locked(directory: Path, user: JobUser, *, alone: bool) -> int | None:
+    """Lock a user, and return the descriptor that holds the lock; None if another process holds it. Raises OSError."""
+    descriptor = os.open(directory / f".user-{user.uid}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, (fcntl.LOCK_EX if alone else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except OSError as error:
+        os.close(descriptor)
+        if isinstance(error, BlockingIOError):
+            return None
+        raise
+    return descriptor
+
+
+def share(descriptor: int) -> None:
+    """Let other daemons end the gang: its folder names the user now."""
+    fcntl.flock(descriptor, fcntl.LOCK_SH)
+
+
+@contextlib.contextmanager
+def ending(directory: Path, user: JobUser) -> Iterator[bool]:
+    """Hold a user's lock while its processes and files are removed; False: a gang is being made with that user."""
+    try:
+        descriptor = locked(directory, user, alone=False)
+    except OSError:
+        yield True  # a full disk, and a gang that an older version made
+        return
+    if descriptor is None:
+        yield False
+        return
+    try:
+        yield True
+    finally:
+        os.close(descriptor)
 
 
 def text_of(user: JobUser) -> str:
@@ -100,3 +139,16 @@ def clear(user: JobUser, folders: Iterable[Path] = ()) -> str:
         return ""
     said = done.stdout.decode("utf-8", "replace").strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
     return f"what user {user.name} left was not removed: {said[0][:400]}"
+
+
+def remove_gangs(folders: Sequence[Path]) -> None:
+    """Remove the folders of gangs that have ended, and what their users left."""
+    for folder in folders:
+        # It names its user until the user's files are gone.
+        user = find(user_of(folder / "node.json"))
+        with contextlib.nullcontext(True) if user is None else ending(folder.parent, user):
+            # Once more under the lock: another daemon may have removed it, and the user may be another gang's.
+            if user is not None and user_of(folder / "node.json"):
+                clear(user, [*folder.glob("state/*/job"), *folder.glob("state/*/discarded-*")])
+            with contextlib.suppress(RecursionError):
+                shutil.rmtree(folder, ignore_errors=True)

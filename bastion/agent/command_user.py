@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 from bastion import job_user
 from bastion.agent.identity import HostIdentity
+from bastion.core import limits
 from bastion.core.bucket.protocol import HOST_JOB_USER
 from bastion.core.errors import Refused
 from bastion.job_user import JobUser
@@ -60,6 +61,8 @@ def decide(identity: HostIdentity, *, emulated: bool, in_pod: bool) -> CommandUs
         if own == 0 and not emulated:
             job_user.give_devices(user)
         job_user.give_nothing_to_children()
+        if identity.on_bastion:
+            job_user.limit_processes(limits.HOST_JOB_PROCESSES_MAX)
     except (Refused, OSError) as error:
         return CommandUser(problem=str(error))
     return CommandUser(user=user)

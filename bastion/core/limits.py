@@ -243,6 +243,8 @@ BASTION_HOST_HEARTBEAT_LOST_SECONDS = 900.0
 # Commands that run on the bastion VM at the same time. A user gets another slot only while more are free than the user
 # holds, so that nobody takes all.
 BASTION_HOST_JOBS_MAX = 32
+# Processes and threads of one such job, which shares the machine's with the daemon.
+HOST_JOB_PROCESSES_MAX = 4096
 # Cleanup commands that run there at the same time, under the same rule; cancelling many jobs must not start thousands.
 CLEANUP_COMMANDS_MAX = 16
 # Time for all hosts of a gang to report; after it the attempt ends as an infrastructure failure.

@@ -25,6 +25,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from bastion import job_user
+from bastion.adapters import bastion_host_users as host_users
+from bastion.adapters.bastion_host_remains import of_user
 from bastion.core import limits
 from bastion.core.disk_limit import NOTICE_NAME, DiskNotice, shown
 from bastion.folder_format.reserve import Reserve, reserve_bytes
@@ -192,7 +195,7 @@ class DiskWatch:
         found: dict[str, tuple[int, list[_HostFiles]]] = {}
         for host in self._hosts():
             size, hosts = found.get(host.run, (0, []))
-            found[host.run] = (size + disk_usage(host.node), [*hosts, host])
+            found[host.run] = (size + disk_usage(host.node) + _usage_elsewhere(host), [*hosts, host])
         return found
 
     def _hosts(self) -> Iterator[_HostFiles]:
@@ -217,14 +220,48 @@ def _job_of(node: Path) -> str:
 
 
 def disk_usage(folder: Path) -> int:
-    """Return the disk usage below a folder in bytes, without following links."""
-    size = 0
-    pending = [str(folder)]
-    while pending:
-        with contextlib.suppress(OSError), os.scandir(pending.pop()) as entries:
-            for entry in entries:
-                with contextlib.suppress(OSError):
-                    size += entry.stat(follow_symlinks=False).st_blocks * 512
-                    if entry.is_dir(follow_symlinks=False):
-                        pending.append(entry.path)
+    """Return the disk usage below a folder in bytes, without following links.
+
+    A daemon that is not root looks into a command's folder as the command's user.
+    """
+    closed: list[str] = []
+    size = _usage(str(folder), closed)
+    for path in closed:
+        with contextlib.suppress(OSError):
+            found = os.lstat(path)
+            if found.st_uid != os.geteuid():
+                with job_user.by_numbers(found.st_uid, found.st_gid).files():
+                    size += _usage(path, [])
     return size
+
+
+def _usage(folder: str, closed: list[str]) -> int:
+    """`closed`: gets the folders that cannot be read."""
+    size = 0
+    pending = [folder]
+    while pending:
+        path = pending.pop()
+        try:
+            with os.scandir(path) as entries:
+                for entry in entries:
+                    with contextlib.suppress(OSError):
+                        size += entry.stat(follow_symlinks=False).st_blocks * 512
+                        if entry.is_dir(follow_symlinks=False):
+                            pending.append(entry.path)
+        except PermissionError:
+            closed.append(path)
+        except OSError:
+            continue
+    return size
+
+
+def _usage_elsewhere(host: _HostFiles) -> int:
+    """Disk usage of the command's own user in folders for everybody, which end with it; 0 if it has no such user."""
+    try:
+        user = (host.state / "job").lstat().st_uid
+    except OSError:
+        return 0
+    if user == os.geteuid():
+        return 0
+    found = [path for place in host_users.PLACES for path in of_user(place, user)]
+    return sum(os.lstat(path).st_blocks * 512 + disk_usage(Path(path)) for path in found if os.path.lexists(path))

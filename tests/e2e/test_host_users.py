@@ -23,6 +23,7 @@ from bastion.wiring.local import down
 from bastion.wiring.local_home import LocalHome
 from bastion.wiring.local_starter_quota import starter_quota
 from bastion.wiring.roots import open_root
+from tests.support.unix_users import claim_users
 from tests.support.waiting import until
 
 pytestmark = [
@@ -31,7 +32,8 @@ pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can run commands as other users here"),
 ]
 REPOSITORY = Path(__file__).resolve().parents[2]
-DAEMON, FIRST = 64400, 64410
+DAEMON = claim_users()
+FIRST = DAEMON + 1
 USER = "tester"
 CAPABILITIES = "+chown,+kill,+setgid,+setuid"
 
@@ -135,7 +137,8 @@ def machine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.
 
 
 PROBE = """
-id -u; pwd; cd "$HOME" && touch kept && cd "$TMPDIR" && touch kept && echo wrote
+id -u; pwd; echo "processes $(ulimit -u) $(ulimit -Hu)"
+cd "$HOME" && touch kept && cd "$TMPDIR" && touch kept && echo wrote
 grep Cap /proc/self/status
 env
 cat /proc/$PPID/environ && echo STOLEN
@@ -153,6 +156,7 @@ def test_a_command_has_a_user_of_its_own_and_nothing_of_the_daemon(machine: Mach
     lines = out.splitlines()
     assert str(FIRST) in lines
     assert "wrote" in lines
+    assert "processes 4096 4096" in lines
     for word in ("STOLEN", "KILLED", "LISTED", "FORGED", "SECRET_OF_THE_DAEMON", "BASTION_HOME", "BASTION_JOB_USERS"):
         assert not any(line.startswith(word) for line in lines), out
     for line in lines:

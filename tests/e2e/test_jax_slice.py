@@ -31,6 +31,7 @@ from bastion.wiring.buckets import open_bucket
 from bastion.wiring.roots import fetch_asset
 from tests.support.extras import needs
 from tests.support.stored_logs import stored_text
+from tests.support.unix_users import claim_users
 
 needs("jax")
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(300)]
@@ -144,7 +145,7 @@ def slices(tmp_path: Path) -> Iterator[Slices]:
 @pytest.fixture
 def users() -> Iterator[Slices]:
     """Slices whose hosts run commands as users of their own."""
-    first = 800_000 + os.getpid() % 10_000 * 10
+    first = claim_users()
     if os.geteuid() != 0:
         pytest.skip("needs root: only it can run commands as another user")
     try:

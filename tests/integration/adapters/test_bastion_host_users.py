@@ -21,12 +21,12 @@ from bastion.core.errors import ProvisionerRefused, ProvisionerUnavailable, Stoc
 from bastion.core.model.bastion_host_jobs import HostJobsMode
 from bastion.core.model.gangs import GangRef, GangRequest, GangState
 from bastion.job_user import JobUser
+from tests.support.unix_users import claim_users
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="only root can run commands as other users here")
 
-# Of each worker of the tests: whoever is cleared has no other process.
-FIRST = 64110 + 10 * int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+FIRST = claim_users()
 SECOND = FIRST + 1
 USERS = [job_user.resolve(f"{number}:{number}") for number in (FIRST, SECOND)]
 # Stands for Python running the agent: makes the job's folder, and runs the job's name as shell code as the job's user.
@@ -137,6 +137,12 @@ def test_each_gang_has_the_lowest_user_that_is_free_and_a_full_pool_is_no_room(p
     place.delete("a")
     place.create("d")
     assert place.user("d") == f"{FIRST}:{FIRST}"
+
+
+def test_another_run_of_these_tests_at_the_same_time_has_other_users() -> None:
+    program = "from tests.support.unix_users import claim_users; print(claim_users())"
+    other = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert int(other.stdout) not in range(FIRST, FIRST + 10)
 
 
 def test_a_user_with_a_process_is_not_given_away(place: Place) -> None:
@@ -284,5 +290,55 @@ def test_a_deletion_that_a_crash_cut_short_frees_the_user(place: Place) -> None:
     place.provisioner = place.another()
     until(lambda: place.provisioner.list() == [])
     until(lambda: not list(place.directory.glob(".gone-*")))
+    place.create("b")
+    assert place.user("b") == f"{FIRST}:{FIRST}"
+
+
+FROZEN = """
+import sys, time
+from pathlib import Path
+from bastion.adapters.bastion_host import BastionHostProvisioner
+from bastion.core.model.gangs import GangRef
+daemon = BastionHostProvisioner(Path(sys.argv[1]), delete_grace_seconds=1)
+daemon.delete(GangRef(name=sys.argv[2]))
+print("deletes", flush=True)
+time.sleep(4)
+"""
+
+
+def test_a_daemon_that_was_frozen_while_it_ended_a_gang_does_not_end_the_next_one_of_that_user(place: Place) -> None:
+    place.create("a", "trap '' TERM; sleep 60; sleep 60")
+    until(lambda: len(USERS[0].processes()) >= 2)
+    frozen = subprocess.Popen(
+        [sys.executable, "-c", FROZEN, str(place.directory), name("a")], stdout=subprocess.PIPE, text=True
+    )
+    try:
+        assert frozen.stdout is not None
+        assert frozen.stdout.readline() == "deletes\n"
+        time.sleep(0.2)
+        frozen.send_signal(signal.SIGSTOP)
+        place.delete("a")
+        place.create("b")
+        until(lambda: any(user.processes() for user in USERS))
+        frozen.send_signal(signal.SIGCONT)
+        assert frozen.wait(60) == 0
+        assert place.user("b") == f"{SECOND}:{SECOND}"
+        assert place.state("b") is GangState.READY
+        assert USERS[1].processes()
+    finally:
+        frozen.kill()
+        frozen.wait()
+    place.create("c")  # the frozen one has let go of it
+    assert place.user("c") == f"{FIRST}:{FIRST}"
+
+
+def test_what_the_agent_had_put_aside_goes_with_the_gang_however_deep_and_closed_it_is(place: Place) -> None:
+    deep = "import os\nos.chdir(os.environ['JOB'])\nfor _ in range(1500): os.mkdir('d'); os.chdir('d')"
+    place.create("a", f'/usr/bin/python3 -c "{deep}"; chmod 000 "$JOB/d"; mkdir "$JOB/made"; exec sleep 60')
+    job = place.directory / name("a") / "state" / "r.0" / "job"
+    until((job / "made").exists)
+    job.rename(job.with_name("discarded-1"))
+    place.delete("a")
+    until(lambda: not list(place.directory.glob(".gone-*")), 20)
     place.create("b")
     assert place.user("b") == f"{FIRST}:{FIRST}"

@@ -26,7 +26,7 @@ def identity(text: str, address: str = "") -> HostIdentity:
 def process(monkeypatch: pytest.MonkeyPatch) -> None:
     """This process has all rights, and keeps them."""
     monkeypatch.setattr(os, "geteuid", lambda: 0)
-    for name in ("give_nothing_to_children", "give_devices"):
+    for name in ("give_nothing_to_children", "give_devices", "limit_processes"):
         monkeypatch.setattr(job_user, name, lambda *_: None)
     monkeypatch.setattr(job_user, "missing_rights", list)
 

@@ -13,16 +13,17 @@ import pytest
 from bastion import job_user
 from bastion.agent.command_user import CommandUser
 from bastion.job_user import JobUser
+from tests.support.unix_users import claim_users
 from tests.support.worker_stage import Stage
+
+NUMBER = claim_users()
 
 
 @pytest.fixture
 def user() -> JobUser:
     if os.geteuid() != 0 or job_user.missing_rights():
         pytest.skip("needs root: only it can run commands as another user")
-    # Of this process alone: all processes of a job's user end with its command.
-    number = 700_000 + os.getpid() % 100_000
-    return job_user.resolve(f"{number}:{number}")
+    return job_user.resolve(f"{NUMBER}:{NUMBER}")
 
 
 @pytest.fixture
