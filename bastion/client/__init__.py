@@ -13,7 +13,8 @@ Everything is synchronous and goes through the bucket; no call talks to the daem
 from __future__ import annotations
 
 from bastion.client.jobs.client import Client
-from bastion.client.jobs.follow import (
+from bastion.client.jobs.follow import follow, slices_of
+from bastion.client.jobs.follow_events import (
     CaughtUp,
     Ended,
     Event,
@@ -23,8 +24,6 @@ from bastion.client.jobs.follow import (
     Progressed,
     Quiet,
     StartedAttempt,
-    follow,
-    slices_of,
 )
 from bastion.client.jobs.job_info import Cancelled, JobInfo, Stage, Submitted
 from bastion.client.jobs.overview import BastionRoot
