@@ -75,6 +75,7 @@ class Command:
         run: Runs the command; returns the exit code.
         define: Defines the command's own flags.
         operands: Minimum and maximum number of operands; None: no maximum.
+        completes: What the shell completes operands with: `jobs`, or `live` ones only.
         takes_command: Whether a command line may follow `--`.
         takes_target: Adds `--root`, `--bastion` and `--bucket`.
         takes_output: Adds `--output=text|json`.
@@ -88,6 +89,7 @@ class Command:
     details: str = ""
     examples: tuple[str, ...] = ()
     operands: tuple[int, int | None] = (0, 0)
+    completes: str = ""
     takes_command: bool = False
     takes_target: bool = True
     takes_output: bool = False

@@ -174,6 +174,7 @@ CANCEL = Command(
         "bastion cancel --group=sweep-1",
     ),
     operands=(0, None),
+    completes="live",
     takes_output=True,
     define=_define,
     run=_run,

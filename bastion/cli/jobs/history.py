@@ -40,6 +40,7 @@ HISTORY = Command(
         jobs have had the name, all of them are shown; the uid tells them apart.""",
     examples=("bastion history train-1",),
     operands=(1, 1),
+    completes="jobs",
     takes_output=True,
     run=_run,
 )

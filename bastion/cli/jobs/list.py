@@ -191,6 +191,7 @@ LIST = Command(
         "bastion list --output=json",
     ),
     operands=(0, None),
+    completes="live",
     takes_rows=True,
     define=_define,
     run=_run,

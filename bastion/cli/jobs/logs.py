@@ -346,6 +346,7 @@ LOGS = Command(
         "bastion logs --group=sweep-1 --tail=5",
     ),
     operands=(0, 1),
+    completes="jobs",
     takes_output=True,
     define=_define,
     run=_run,

@@ -212,6 +212,7 @@ pip install 'bastion[tensorboard]'.""",
         "bastion tensorboard my-job other-job",
     ),
     operands=(1, None),
+    completes="jobs",
     define=_define,
     run=_run,
 )

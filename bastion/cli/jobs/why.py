@@ -228,6 +228,7 @@ WHY = Command(
         for a job that does not wait.""",
     examples=("bastion why train-1",),
     operands=(1, 1),
+    completes="jobs",
     takes_output=True,
     define=_define,
     run=_run,
