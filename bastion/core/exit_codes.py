@@ -71,6 +71,7 @@ def ending_text(code: int | None, told: str) -> str:
     """As `exit_text`, with what the host says of the kernel's kills; `told`: the message of its report."""
     if not told.startswith((OUT_OF_MEMORY, MAYBE_OUT_OF_MEMORY)):
         return exit_text(code)
+    told = told.rstrip(".")
     if code == _SIGKILL:
         return f"was {told}"
     return f"{exit_text(code)} after a process was {told}"
