@@ -1,7 +1,7 @@
 """Whether the kernel killed processes for lack of memory while a command ran, by the kernel's own counters.
 
 `oom_kill` of the control group's `memory.events` (version 2) counts kills of its processes by any out-of-memory killer;
-the agent and the command share that group. `oom_kill` of `/proc/vmstat` counts those of the whole host. The kernel counts
+the agent and the command share that group. `oom_kill` of `/proc/vmstat` counts those of the whole host. It counts
 before the process dies, so the numbers are right once the command has ended. A kernel without them says nothing.
 """
 
