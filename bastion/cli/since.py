@@ -15,9 +15,9 @@ _DAY = re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}")
 
 def since(text: str, now: float) -> float:
     """Return the instant, in seconds since the epoch; raises Refused if it is none, or in the future."""
-    ago = _ago(text)
-    if ago is not None:
-        return max(0.0, now - ago)
+    seconds = ago(text)
+    if seconds is not None:
+        return max(0.0, now - seconds)
     try:
         instant = from_rfc3339(f"{text}T00:00:00Z" if _DAY.fullmatch(text) else text)
     except (ValueError, OverflowError) as error:
@@ -31,7 +31,8 @@ def since(text: str, now: float) -> float:
     return max(0.0, instant)
 
 
-def _ago(text: str) -> float | None:
+def ago(text: str) -> float | None:
+    """Return the seconds of `90s`, `1h30m` or `3d`; None if the text has another form."""
     if not _SEVERAL.fullmatch(text):
         return durations.seconds_of(text)
     parts = [durations.seconds_of(each) for each in re.findall(r"[0-9]+[smhd]", text)]

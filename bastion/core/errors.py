@@ -12,6 +12,8 @@ EXIT_REFUSED = 64
 # A job's code is missing or unusable; EX_NOINPUT of sysexits.h.
 EXIT_NO_CODE = 66
 EXIT_INFRASTRUCTURE = 75
+# `bastion wait --timeout`; that of timeout(1).
+EXIT_TIMEOUT = 124
 EXIT_DETACHED = 130
 EXIT_CANCELLED = 143
 

@@ -87,6 +87,43 @@ def test_why_of_a_waiting_job_costs_one_read_more_for_each_ended_job_that_its_es
     assert remote.requests == documented("bastion why JOB")
 
 
+def test_show_costs_what_why_does_and_two_more_for_lines_and_two_for_outputs(run, bastion, remote) -> None:
+    running(bastion, instance_type="tpu-v4-8", output_dir="out")
+    bastion.write_log("job", bastion.attempt("job"), 0, 1, "stdout F hello")
+    remote.reset()
+    assert "hello" in run("show", "job").out
+    assert remote.requests == documented("bastion show JOB") - 1  # there is no manifest to read
+    bastion.submit("waiter", instance_type="tpu-v4-64")
+    bastion.settle(2)
+    remote.reset()
+    run("show", "waiter")
+    assert remote.requests <= documented("bastion why JOB")
+
+
+def test_why_of_a_failed_job_costs_its_last_lines_too(run, bastion, remote) -> None:
+    bastion.hosts.scripts["job"] = runs_for(6, code=3)
+    bastion.submit("job")
+    bastion.settle(4)
+    bastion.write_log("job", bastion.attempt("job"), 0, 1, "stdout F hello")
+    bastion.run_until(lambda: bastion.result("job"))
+    remote.reset()
+    assert "hello" in run("why", "job").out
+    assert remote.requests <= documented("bastion why JOB")
+
+
+def test_waiting_for_jobs_costs_the_same_for_one_and_for_many_and_one_read_for_each_end(run, bastion, remote) -> None:
+    names = [f"job-{number}" for number in range(20)]
+    for name in names:
+        bastion.hosts.scripts[name] = runs_for(120)
+        bastion.submit(name)
+    bastion.settle(6)
+    remote.reset()
+    began = bastion.clock.now()
+    run("wait", *names, code=0)
+    slots = (bastion.clock.now() - began) / 2
+    assert remote.requests <= documented("bastion wait JOB...") + slots + 2 * len(names), remote.calls
+
+
 def test_history_costs_what_the_table_says(run, bastion, remote) -> None:
     running(bastion)
     assert "ACTIVE" in run("history", "job").out

@@ -19,6 +19,7 @@ from bastion.agent import disk_stop
 from bastion.agent.command import benchmark_step
 from bastion.agent.command.ending import Ending
 from bastion.agent.command.execution import Execution
+from bastion.agent.command.memory_kills import MemoryKills
 from bastion.agent.command.preparation import Preparation
 from bastion.agent.command.progress import ProgressFiles
 from bastion.agent.command.stuck import SignWatch
@@ -115,6 +116,7 @@ class OneTry:
         saved_at: float | None = None
         watch = self._sign_watch(order)
         stuck: bool | None = None
+        kills, killed = MemoryKills.now(), ""
 
         def poll() -> None:
             nonlocal saved_at, stuck
@@ -132,11 +134,15 @@ class OneTry:
         def report_end(exit_code: int | None, ended_at: float) -> None:
             if parts.idle is not None:
                 parts.idle.idle()
+            nonlocal killed
+            if exit_code:
+                killed = kills.told(MemoryKills.now(), shared=parts.emulated or parts.identity.on_bastion)
             progress = files.latest()
             ended, exited = (
                 parts.reporter.make(
                     phase,
                     exit_code=exit_code,
+                    message=killed,
                     started_at=began_at,
                     ended_at=ended_at,
                     progress=progress,
@@ -173,7 +179,7 @@ class OneTry:
                 phase=HostPhase.EXITED,
                 exit_code=done.exit_code,
                 ended_at=done.ended_at,
-                message=done.remark.strip(),
+                message=f"{killed}.{done.remark}" if killed else done.remark.strip(),
             )
         return replace(ending, started_at=began_at, progress=files.latest(), gone=done.gone)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -10,18 +10,20 @@ from absl import flags
 from bastion.cli import phrases
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client, warn_if_no_daemon
-from bastion.cli.jobs import goodput, why_eta, why_limits, why_places
+from bastion.cli.jobs import goodput, why_eta, why_lines, why_places
 from bastion.cli.output import emit_json, plain
 from bastion.client import Client, JobInfo, PastAttempt, Result, Stage
+from bastion.client.jobs.last_lines import LastLines, failed_by_command, last_lines
 from bastion.core.errors import InvalidDocument
 from bastion.core.instants import to_rfc3339
 from bastion.core.model.clusters import where
-from bastion.core.model.lifecycle import Status
-from bastion.core.status.document import JobEntry, Phase, WaitReason
-from scheduler import ReasonCode
+from bastion.core.status.document import JobEntry, Phase
 
 if TYPE_CHECKING:
     from bastion.client.jobs.eta import Estimate
+
+# Of the worker that failed.
+_LAST_LINES = 10
 
 
 def _define(values: flags.FlagValues) -> None:
@@ -39,43 +41,41 @@ def _run(call: Invocation) -> int:
     if info.stage is not Stage.COMPLETED and not call.json:
         warn_if_no_daemon(client, target)
     estimate = why_eta.estimate(client, info) if call.flags.eta else None
+    last = None
+    if info.result is not None and failed_by_command(info.result):
+        last = last_lines(client, info, _LAST_LINES, worker=info.result.failed_worker)
     if call.json:
-        emit_json(_document(client, info, estimate))
+        emit_json(_document(client, info, estimate, last))
         return 0
-    for line in _lines(client, info):
+    for line in _lines(client, info, last):
         print(line)
     if estimate is not None:
         print(why_eta.line(estimate, client.clock.now()))
     return 0
 
 
-def _lines(client: Client, info: JobInfo) -> Iterator[str]:
+def _lines(client: Client, info: JobInfo, last: LastLines | None) -> Iterator[str]:
     now = client.clock.now()
-    name = plain(info.name)
+    kept_out = client.kept_out(info)
+    yield why_lines.state(info, now, kept_out=kept_out)
     if info.stage is Stage.COMPLETED and info.result is not None:
-        yield from _ended(name, info, info.result, now)
+        yield from _ended(plain(info.name), info, info.result, now)
         yield from goodput.lines(info, now)
+        if last is not None and last.lines:
+            yield from why_lines.last(last)
         return
     if info.stage is Stage.INVALID:
-        yield f"{name} is refused: {plain(info.problem)} ({ReasonCode.INVALID_SPEC.value})"
-        yield "correct the spec and upload it again, or delete it: bastion cancel " + name
+        yield f"correct the spec and upload it again, or delete it: bastion cancel {plain(info.name)}"
         return
     if info.stage is Stage.SUBMITTED:
-        kept_out = client.kept_out(info)
         if kept_out is not None:
-            yield f"{name} is submitted, but not queued yet ({ReasonCode.NOT_YET_EVALUATED.value})"
             yield f"  {phrases.backlog(kept_out)}"
-        else:
-            yield f"{name} is {phrases.NOT_PICKED_UP} ({ReasonCode.NOT_YET_EVALUATED.value})"
         yield from _alarms(client)
         return
-    if info.entry is None:
-        status = info.status.value if info.status else "unknown"
-        yield f"{name} is {status}; the daemon has not published details yet"
-    else:
+    if info.entry is not None:
         published = client.status(again=False)
         unverified = published is not None and published.is_unverified(info.entry)
-        yield from _live(name, info, info.entry, now, unverified=unverified)
+        yield from _live(info, info.entry, now, unverified=unverified)
         yield from why_places.without_quota(client, info.entry)
     if info.problem:
         yield f"  its new spec is refused: {plain(info.problem)}"
@@ -85,13 +85,7 @@ def _lines(client: Client, info: JobInfo) -> Iterator[str]:
     yield from _alarms(client)
 
 
-def _live(name: str, info: JobInfo, entry: JobEntry, now: float, *, unverified: bool) -> Iterator[str]:
-    queued = entry.phase == Phase.QUEUED
-    if queued:
-        ago = phrases.age(entry.queued_at, now)
-        yield f"{name} is queued; it entered the queue {ago} ago ({to_rfc3339(entry.queued_at)})"
-    else:
-        yield f"{name} is {phrases.progress(entry, now)}"
+def _live(info: JobInfo, entry: JobEntry, now: float, *, unverified: bool) -> Iterator[str]:
     yield (
         f"  needs {phrases.needs(entry)}; project {plain(entry.project_id)}, user {plain(entry.user_id)}"
         f"{' (unverified)' if unverified else ''}, priority {entry.priority}"
@@ -101,12 +95,8 @@ def _live(name: str, info: JobInfo, entry: JobEntry, now: float, *, unverified: 
     if info.runs_as_root:
         yield "  runs as root on its hosts (--root_user)"
     yield from _labels(info)
-    if entry.queue is not None:
-        yield from why_places.kueue(entry, entry.queue, now)
-    if entry.waiting is not None and not queued:
-        in_kueue = entry.queue is not None and bool(entry.queue.workload)
-        yield from why_places.platform(entry.waiting, now, entry.instance_type, known=in_kueue)
-    if not queued and entry.started_at is not None:
+    yield from why_lines.platform(entry, now)
+    if entry.phase != Phase.QUEUED and entry.started_at is not None:
         yield f"  attempt {entry.attempt} started {phrases.age(entry.started_at, now)} ago"
     if entry.phase == Phase.STOPPING and entry.host_problem:
         yield f"  {plain(entry.host_problem)}"
@@ -114,12 +104,7 @@ def _live(name: str, info: JobInfo, entry: JobEntry, now: float, *, unverified: 
         saved = entry.checkpointed_at
         known = f", last checkpoint {phrases.age(saved, now)} ago" if saved is not None else ""
         yield f"  running for {phrases.age(entry.running_since, now)}{known}"
-    yield from why_limits.lines(info, now)
-    if entry.reason is not None:
-        yield from _reason(entry.reason, now)
-    if entry.position is not None:
-        in_project = entry.position_in_project
-        yield f"  queue position: {entry.position}" + (f" ({in_project} in project)" if in_project is not None else "")
+    yield from why_lines.place_in_queue(info, entry, now)
 
 
 def _labels(info: JobInfo) -> Iterator[str]:
@@ -127,19 +112,9 @@ def _labels(info: JobInfo) -> Iterator[str]:
         yield f"  labels {phrases.labels(info.labels)}"
 
 
-def _reason(reason: WaitReason, now: float) -> Iterator[str]:
-    yield f"  {plain(reason.code)}: {plain(reason.message)}"
-    yield f"  for {phrases.age(reason.since, now)} (since {to_rfc3339(reason.since)})"
-    if reason.holders:
-        yield f"  held by: {', '.join(plain(holder) for holder in reason.holders)}"
-    if reason.unblock:
-        yield f"  starts when: {plain(reason.unblock)}"
-    if reason.also:
-        yield f"  also: {', '.join(plain(code) for code in reason.also)}"
-
-
 def _ended(name: str, info: JobInfo, result: Result, now: float) -> Iterator[str]:
-    yield f"{name} {phrases.ending(result.outcome, result.message)} (exit code {result.exit_code})"
+    if usual := why_lines.meaning(result):
+        yield f"  exit code {result.attempts[-1].exit_code}: {usual}"
     if result.failed_worker is not None:
         yield f"  first worker to fail: {result.failed_worker}"
     if result.by and result.by not in result.message:
@@ -176,24 +151,7 @@ def _alarms(client: Client) -> Iterator[str]:
         yield f"  alarm: {plain(alarm)}"
 
 
-def _headline(client: Client, info: JobInfo) -> Mapping[str, Any] | None:
-    """Why the job waits; None if it does not wait."""
-    if info.stage is Stage.INVALID:
-        return {"code": ReasonCode.INVALID_SPEC.value, "message": info.problem}
-    kept_out = client.kept_out(info)
-    if kept_out is not None:
-        return {
-            "code": ReasonCode.NOT_YET_EVALUATED.value,
-            "message": phrases.backlog(kept_out),
-            "backlog": kept_out.model_dump(mode="json"),
-        }
-    if info.stage is Stage.SUBMITTED or (info.status is Status.PENDING and info.entry is None):
-        return {"code": ReasonCode.NOT_YET_EVALUATED.value, "message": phrases.NOT_PICKED_UP}
-    reason = info.entry.reason if info.entry is not None else None
-    return reason.model_dump(mode="json") if reason is not None else None
-
-
-def _document(client: Client, info: JobInfo, estimate: Estimate | None) -> dict[str, Any]:
+def _document(client: Client, info: JobInfo, estimate: Estimate | None, last: LastLines | None) -> dict[str, Any]:
     result = info.result.document.get("result") if info.result else None
     record = info.record
     return {
@@ -201,7 +159,7 @@ def _document(client: Client, info: JobInfo, estimate: Estimate | None) -> dict[
         "uid": info.uid or None,
         "stage": info.stage.value,
         "status": info.status.value if info.status else None,
-        "reason": _headline(client, info),
+        "reason": why_lines.headline(client, info),
         "labels": dict(info.labels),
         "job": info.entry.model_dump(mode="json") if info.entry is not None else None,
         "attempts": [attempt.model_dump(mode="json") for attempt in record.attempts] if record else None,
@@ -209,6 +167,7 @@ def _document(client: Client, info: JobInfo, estimate: Estimate | None) -> dict[
         "goodput": goodput.document(info, client.clock.now()),
         "problem": info.problem or None,
         "result": result,
+        "last_lines": why_lines.line_documents(last),
         "at": to_rfc3339(client.clock.now()),
     }
 
@@ -225,7 +184,10 @@ WHY = Command(
         completed jobs; without them the start is unknown. The estimate ignores jobs submitted later, pool changes and
         lost nodes. Where Kueue decides, order and ETA are Kueue's: the command shows what Kueue says of the job's
         Workload, and no estimate. In the JSON, eta holds p10, p50 and p90 as times, or null with a why; reason is null
-        for a job that does not wait.""",
+        for a job that does not wait.
+
+        Of a job whose command failed, the command says what the exit code or the signal usually means, unless the host
+        or the cluster says it, and shows the last ten lines of the worker that failed first.""",
     examples=("bastion why train-1",),
     operands=(1, 1),
     completes="jobs",

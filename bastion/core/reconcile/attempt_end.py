@@ -13,7 +13,7 @@ from bastion.core import limits
 from bastion.core.bucket import host_errors
 from bastion.core.bucket.protocol import HostPhase, Report
 from bastion.core.errors import EXIT_NO_CODE
-from bastion.core.exit_codes import exit_text
+from bastion.core.exit_codes import ending_text
 from bastion.core.instants import from_rfc3339
 from bastion.core.model.gangs import GangState, GangStatus
 from bastion.core.model.job_record import LAST_INSTANT, Attempt, Cause, Ending, PastTry
@@ -140,7 +140,7 @@ def _failed(plan: RunPlan, report: Report, now: float, *, provisional: bool) -> 
         text = f"worker {report.host} {report.error}: {report.message}".rstrip(": ")
         code = code or EXIT_NO_CODE
     else:
-        text = f"worker {report.host} {exit_text(code)}"
+        text = f"worker {report.host} {ending_text(code, report.message)}"
     return _ending(plan, Cause.FAILED, text, now, exit_code=code, failed_worker=report.host, provisional=provisional)
 
 
