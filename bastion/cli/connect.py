@@ -17,11 +17,12 @@ from bastion.cli.target import Target, resolve
 from bastion.cli.user import default_user
 from bastion.cli.user_config import read_config
 from bastion.core.errors import Refused, StoreUnavailable
-from bastion.wiring.buckets import storage_emulator
+from bastion.wiring.buckets import open_place, storage_emulator
 from bastion.wiring.roots import Root, open_root, s3_endpoint
 
 if TYPE_CHECKING:
-    from bastion.client import Client
+    from bastion.client import Client, JobInfo
+    from bastion.ports import ObjectStore
 
 # Long enough for an endpoint that is restarting. The store itself would retry silently for a minute.
 _ENDPOINT_PATIENCE_SECONDS = 4.0
@@ -47,6 +48,11 @@ def open_client(call: Invocation, *, start: bool = False) -> tuple[Client, Targe
     _show_waits()
     store, inbox = open_root(target.root.url), read_config().get("inbox", "")
     return Client(store, target.root, SystemClock(), user=_user(), inbox=inbox), target
+
+
+def store_of_outputs(client: Client, info: JobInfo) -> ObjectStore:
+    """The store of a job's outputs: the bastion's bucket, or the user's own."""
+    return open_place(info.output_to) if info.output_to else client.store
 
 
 def _user() -> str:

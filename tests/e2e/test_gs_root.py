@@ -58,6 +58,29 @@ def test_every_host_of_a_slice_uses_gs_for_its_own_data(machine: StorageMachine)
     assert (machine.buckets / "team" / "data" / "host-1").read_text() == "from 1"
 
 
+def test_outputs_are_fetched_from_gs_with_what_a_program_wrote_itself_if_asked_for(
+    machine: StorageMachine, tmp_path: Path
+) -> None:
+    program = (
+        "import os; from google.cloud import storage; "
+        "os.makedirs('out', exist_ok=True); open('out/result', 'w').write('of ' + os.environ['BASTION_HOST_INDEX']); "
+        "bucket, _, key = os.environ['BASTION_OUTPUT_URL'].removeprefix('gs://').partition('/'); "
+        "storage.Client().bucket(bucket).blob(key + '/own').upload_from_string('shared')"
+    )
+    done = machine.bastion(
+        *("launch", "--name=stores", "--instance_type=tpu-v4-16", "--output_dir=out", "--wait", "--"),
+        *("python3", "-c", program),
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    to = tmp_path / "to"
+    fetched = machine.bastion("outputs", "stores", f"--to={to}")
+    assert fetched.returncode == 0, fetched.stderr
+    assert [(to / f"worker-{host}/result").read_text() for host in (0, 1)] == ["of 0", "of 1"]
+    assert not (to / "shared").exists()
+    fetched = machine.bastion("outputs", "stores", f"--to={to}", "--unproved")
+    assert (to / "shared/own").read_text() == "shared", fetched.stderr
+
+
 def test_the_code_of_a_git_tree_reaches_every_host_of_a_slice(machine: StorageMachine, tmp_path: Path) -> None:
     tree = tmp_path / "project"
     (tree / "src" / "model").mkdir(parents=True)

@@ -8,7 +8,6 @@ Invariants:
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import os
 import shutil
@@ -133,7 +132,7 @@ def _fetch_file(
             if is_cancelled():
                 raise Cancelled
             data = store.get(folder + part.object, max_bytes=limits.OUTPUT_PART_BYTES).data
-            if len(data) != part.size or hashlib.sha256(data).hexdigest() != part.sha256:
+            if not part.holds(data):
                 raise _NotWhole(f"{part.object} is damaged")
             out.write(data)
     with files():

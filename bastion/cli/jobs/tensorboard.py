@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from absl import flags
 
 from bastion.cli.command import Command, Invocation
-from bastion.cli.connect import open_client
+from bastion.cli.connect import open_client, store_of_outputs
 from bastion.cli.output import plain, say
 from bastion.core.errors import BastionError, Refused
 from bastion.core.plurals import count
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from bastion.client import Client, JobInfo
     from bastion.client.jobs.goodput import Life
     from bastion.client.tensorboard.mirror import JobMirror
-    from bastion.ports import ObjectStore
 
 _END_SECONDS = 5.0
 
@@ -125,7 +124,7 @@ class _Board:
         info = self._client.require(self._name)
         if self._mirror is None or info.uid != self._uid:
             self._uid = info.uid
-            self._mirror = JobMirror(self._store_of(info), self._name, info.uid, self._folder)
+            self._mirror = JobMirror(store_of_outputs(self._client, info), self._name, info.uid, self._folder)
         known = info.public_keys
         self._mirror.public_keys = known.by_run if known is not None else {}
         life = life_of(info, self._client.clock.now())
@@ -137,12 +136,6 @@ class _Board:
             + (_left_out(self._mirror.unproved) if self._mirror.unproved else "")
         )
         return not self._mirror.problem
-
-    def _store_of(self, info: JobInfo) -> ObjectStore:
-        """The store of the job's outputs: the bastion's bucket, or the user's own."""
-        from bastion.wiring.buckets import open_place
-
-        return open_place(info.output_to) if info.output_to else self._client.store
 
     def try_refresh(self) -> None:
         try:

@@ -91,6 +91,14 @@ class JobInfo:
         runner = self.record.job.runner if self.record is not None else None
         return runner.output_to if runner is not None else ""
 
+    @property
+    def stores_outputs(self) -> bool:
+        """Whether its hosts have an output folder, as far as the daemon has accepted the spec."""
+        if self.result is not None:
+            return self.result.stores_outputs
+        runner = self.record.job.runner if self.record is not None else None
+        return runner is not None and bool(runner.output_dir)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled:

@@ -201,6 +201,11 @@ class Result(_Part):
         found = runner.get("output_to") if isinstance(runner, dict) else None
         return found if isinstance(found, str) else ""
 
+    @property
+    def stores_outputs(self) -> bool:
+        """Whether the spec names an output folder."""
+        return bool(self._table("runner").get("output_dir"))
+
 
 def read_result(data: bytes, *, name: str) -> Result:
     """Parse `jobs/complete/<job>`. Raises `InvalidDocument` if it is not a JSON object."""

@@ -55,6 +55,10 @@ class Part(_Model):
     size: int = Field(ge=0)
     sha256: str = Field(pattern=r"^[0-9a-f]{64}$")
 
+    def holds(self, data: bytes) -> bool:
+        """Whether these are its bytes."""
+        return len(data) == self.size and hashlib.sha256(data).hexdigest() == self.sha256
+
 
 class StoredFile(_Model):
     """One file: its parts in order. `mode` has the permission bits; `mtime_ns` is by the host's clock."""
