@@ -87,6 +87,14 @@ def test_why_of_a_waiting_job_costs_one_read_more_for_each_ended_job_that_its_es
     assert remote.requests == documented("bastion why JOB")
 
 
+@pytest.mark.parametrize("command", ["hold", "requeue"])
+def test_a_request_costs_what_the_table_says(run, bastion, remote, command: str) -> None:
+    running(bastion, instance_type="tpu-v4-8")
+    remote.reset()
+    run(command, "job", code=0)
+    assert remote.requests == documented("bastion hold JOB")
+
+
 def test_history_costs_what_the_table_says(run, bastion, remote) -> None:
     running(bastion)
     assert "ACTIVE" in run("history", "job").out
