@@ -66,6 +66,7 @@ class Job:
         evictions: How often it was evicted; `evicted_at` is the last time.
         max_run_seconds: It holds its capacity at most so long from its start; None: no limit of its own. For estimates.
         hold: PENDING: why it must not start, for its owner; empty: it may.
+        released_by: PENDING, with `hold`: who ends that, and how; empty: an operator, by the settings.
         after: PENDING: names of the jobs whose end it still awaits; empty: it competes. Names of other snapshots' jobs
             are allowed.
         delegated: Another scheduler decides when it runs: it starts at once, holds and asks for nothing here, and is
@@ -100,6 +101,7 @@ class Job:
     evicted_seconds: float = 0.0
     max_run_seconds: float | None = None
     hold: str = ""
+    released_by: str = ""
     after: tuple[str, ...] = ()
     delegated: bool = False
     scaling: tuple[Scaling, ...] = ()

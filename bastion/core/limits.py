@@ -61,6 +61,18 @@ FENCE_EXEMPT_MAX = 64
 UNREAD_STATE_SECONDS = 300.0
 # Ticks after which a user request for an unknown job is deleted; its spec may arrive a moment later.
 UNKNOWN_REQUEST_TICKS = 10
+# Size of a request about a job: a kind, names and a reason.
+REQUEST_MAX_BYTES = 8 * 1024
+# Length of the reason that a user gives with a hold.
+REQUEST_REASON_MAX_CHARS = 200
+# Number of the worker that a user says to have entered.
+REQUEST_WORKER_MAX = 1_000_000
+# Requests about one job that a tick answers, oldest first.
+REQUESTS_OF_JOB_AT_ONCE = 16
+# Answered requests that a state remembers, so that none is applied twice. More than a tick answers.
+REQUESTS_REMEMBERED = 32
+# Requests that a tick reads, and those for unknown jobs that it deletes.
+REQUESTS_AT_ONCE = 500
 
 # Queued jobs of all users without a project together; they wait for a quota file that names their users.
 OUTSIDERS_QUEUED_JOBS_MAX = 1000

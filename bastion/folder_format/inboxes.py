@@ -1,7 +1,8 @@
 """The folders of inboxes in a folder bucket: a file proves who wrote it, so only he and the daemon may change it.
 
     inbox/, inbox/<user>/                  made by the daemon or an administrator only
-    inbox/<user>/active/, .../user_states/ for the bucket's group, with the sticky bit: nobody removes another's file
+    inbox/<user>/active/, .../user_states/, .../requests/
+                                           for the bucket's group, with the sticky bit: nobody removes another's file
 
 Everything else that the daemon decides by is closed to the group's writing. Users still write code and benchmarks.
 """
@@ -23,7 +24,7 @@ _OWN_MODE = stat.S_ISGID | 0o750
 # Below the ROOT; users write there, and nobody decides by it.
 _OF_USERS = ("bundles", "benchmarks")
 _INBOX = "inbox"
-_KINDS = ("active", "user_states")
+_KINDS = ("active", "user_states", "requests")
 _GROUP_AND_OTHERS_WRITE = 0o022
 
 

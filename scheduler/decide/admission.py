@@ -74,7 +74,7 @@ class Admission:
                 also=self._later(job, ReasonCode.NOT_ALLOWED, now),
             )
         if job.hold and not self._is_held(job.project_id):
-            message, unblock = job.hold, "an operator changes the daemon's settings"
+            message, unblock = job.hold, job.released_by or "an operator changes the daemon's settings"
         elif self._held:
             message, unblock = "an operator holds the pool, so no job starts", "an operator releases the pool"
         else:

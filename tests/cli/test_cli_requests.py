@@ -124,6 +124,14 @@ def test_waiting_for_jobs_costs_the_same_for_one_and_for_many_and_one_read_for_e
     assert remote.requests <= documented("bastion wait JOB...") + slots + 2 * len(names), remote.calls
 
 
+@pytest.mark.parametrize("command", ["hold", "requeue"])
+def test_a_request_costs_what_the_table_says(run, bastion, remote, command: str) -> None:
+    running(bastion, instance_type="tpu-v4-8")
+    remote.reset()
+    run(command, "job", code=0)
+    assert remote.requests == documented("bastion hold JOB")
+
+
 def test_history_costs_what_the_table_says(run, bastion, remote) -> None:
     running(bastion)
     assert "ACTIVE" in run("history", "job").out

@@ -47,7 +47,7 @@ def test_who_is_in_no_row_has_no_rights(stage: Stage, caller: str) -> None:
 def test_every_row_and_every_place_of_the_table_is_tried() -> None:
     assert [who for who, _, _ in how_to.table()] == list(ROWS)
     named = {place for row in how_to.table() for place in re.findall(r"`(\w+/[\w/]*)`", " ".join(row))}
-    assert named == {"jobs/active/", "jobs/user_states/", "benchmarks/", "bundles/"}
+    assert named == {"jobs/active/", "jobs/user_states/", "requests/", "benchmarks/", "bundles/"}
     assert all(any(key.startswith(place) for key in IN_ROOT) for place in named)
 
 

@@ -22,6 +22,7 @@ from bastion.core.model import (
     daemon_settings,
     identity,
     job_record,
+    job_request,
     job_spec,
     lease,
     lifecycle,
@@ -224,6 +225,14 @@ def _requests() -> Sequence[bytes]:
     return [cancel_request.to_bytes(by="alice", at="2026-01-02T03:04:05Z", uid="aaaaaaaaaa"), b"CANCELLING\n"]
 
 
+def _job_requests() -> Sequence[bytes]:
+    kinds = job_request.RequestKind
+    return [
+        job_request.JobRequest(kind=kinds.HOLD, by="alice", at="2026-01-02T03:04:05Z", reason="bad").to_bytes(),
+        job_request.JobRequest(kind=kinds.EXEC, by="alice", uid="aaaaaaaaaa", worker=3).to_bytes(),
+    ]
+
+
 def _log_segments() -> Sequence[bytes]:
     text = (
         b"2026-01-02T03:04:05.000006Z stdout F hello\n2026-01-02T03:04:06.000006Z stderr P 50 %\r\n"
@@ -261,6 +270,7 @@ TARGETS = (
     Target(name="spec", parse=_spec, errors=(Refused,), seeds=under("jobs/active/")),
     Target(name="state", parse=_state, errors=_INVALID, seeds=under("jobs/states/")),
     Target(name="cancel-request", parse=cancel_request.read, errors=_INVALID, seeds=_requests),
+    Target(name="job-request", parse=_roundtrip(job_request.read), errors=_INVALID, seeds=_job_requests),
     Target(name="refusal", parse=_roundtrip(refusal.read), errors=_INVALID, seeds=under("jobs/invalid/")),
     Target(name="lease", parse=_roundtrip(lease.read), errors=_INVALID, seeds=under(keys.LEASE)),
     Target(name="identity", parse=_roundtrip(identity.read), errors=_INVALID, seeds=_identities),

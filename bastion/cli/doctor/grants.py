@@ -53,7 +53,11 @@ _OF_NEW_BUCKETS = ("projectEditor:", "projectViewer:")
 _OWNERS = "projectOwner:"
 
 USERS_WRITE = {"benchmarks/": _WRITE, "bundles/": Right.READ | Right.CREATE}
-_USERS_WRITE_OPEN = {keys.JOBS_ACTIVE: _WRITE, keys.JOBS_USER_STATES: _WRITE}
+_USERS_WRITE_OPEN = {
+    keys.JOBS_ACTIVE: _WRITE,
+    keys.JOBS_USER_STATES: _WRITE,
+    keys.REQUESTS: Right.READ | Right.CREATE,
+}
 _HOSTS = {
     "": Right.NONE,
     keys.RUNS: Right.READ,

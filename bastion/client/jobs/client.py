@@ -132,15 +132,18 @@ class Client(Lookup):
             except PreconditionFailed:
                 continue  # another request came or went meanwhile
             return Cancelled(
-                name=name, uid=info.uid, generation=info.generation, submitter=self._only_admins_end(info, by)
+                name=name, uid=info.uid, generation=info.generation, submitter=self.only_admins_ask(info, by)
             )
         raise PreconditionFailed(f"{key} keeps changing: someone else is writing it; try again")
 
     def _request_key(self, name: str, by: str = "") -> str:
-        owner = self._checked_inbox(self.inbox or by) if self.takes_inboxes else ""
-        return keys.user_state(name, owner)
+        return keys.user_state(name, self.inbox_of(by))
 
-    def _only_admins_end(self, info: JobInfo, by: str) -> str:
+    def inbox_of(self, by: str) -> str:
+        """The inbox for requests of that user; empty in mode `open`. Raises Refused if it can be none's."""
+        return self._checked_inbox(self.inbox or by) if self.takes_inboxes else ""
+
+    def only_admins_ask(self, info: JobInfo, by: str) -> str:
         """The submitter of somebody else's job, of a bastion that asks who may end it; otherwise empty."""
         if not self.takes_inboxes or info.record is None or info.record.owner == (self.inbox or by):
             return ""

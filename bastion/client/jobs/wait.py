@@ -16,7 +16,7 @@ from typing import Any
 from bastion.client.concurrently import concurrently
 from bastion.client.daemon_health import DaemonHealth
 from bastion.client.jobs.client import Client
-from bastion.client.jobs.follow import Ended, Noted
+from bastion.client.jobs.follow_events import Ended, Noted
 from bastion.client.jobs.job_info import JobInfo, Stage
 from bastion.client.jobs.results import Result
 from bastion.client.request_meter import RequestMeter

@@ -26,6 +26,8 @@ JOBS_CLAIMS = "jobs/claims/"
 JOBS_INVALID = "jobs/invalid/"
 # Whose folder it is proves who wrote an object (mode `inbox`): `inbox/<user>/active/<job>`, `.../user_states/<job>`.
 INBOX = "inbox/"
+# What users ask of jobs besides their end, each an object of its own; in an inbox `inbox/<user>/requests/<job>~<id>`.
+REQUESTS = "requests/"
 RUNS = "runs/"
 BEATS = "beats/"
 AUDIT = "audit/"
@@ -60,6 +62,7 @@ _TAKEN_ENDING = ".cleanup"
 # Endings that look like worker folders and rolled logs in the logs folder.
 _MISLEADING_ENDING = re.compile(r"(?:\.d|[-.](?:19|20)\d{6}(?:\.\d+)?)\Z")
 _INBOX_USER = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+_REQUEST_ID = re.compile(r"[a-z0-9]{8,32}")
 _RUN = re.compile(r"(?P<uid>[a-z2-7]{10})-(?P<attempt>[1-9][0-9]{0,5}|cleanup(?P<try>[2-9])?)")
 
 
@@ -179,9 +182,41 @@ class InboxKey:
         return InboxKey(user, job, kind == "user_states") if known and is_inbox_user(user) else None
 
 
+@dataclass(frozen=True, slots=True)
+class RequestKey:
+    """A key of a request about a job; `user`: in whose inbox it is, empty in mode `open`."""
+
+    job: str
+    request_id: str
+    user: str = ""
+
+    @staticmethod
+    def parse(key: str) -> RequestKey | None:
+        """Return what the key names; None if it is none of a request."""
+        user, separator = "", "/"
+        rest = key.removeprefix(REQUESTS)
+        if rest == key:
+            folder, _, rest = key.partition("/")
+            user, _, rest = rest.partition("/")
+            kind, _, rest = rest.partition("/")
+            separator = "~"  # no folder in it: its maker would own that folder, and could move what is inside
+            if folder != INBOX[:-1] or kind != "requests" or not is_inbox_user(user):
+                return None
+        job, found, request_id = rest.partition(separator)
+        known = found and is_plain_name(job) and _REQUEST_ID.fullmatch(request_id)
+        return RequestKey(job, request_id, user) if known else None
+
+
+def request(job: str, request_id: str, owner: str = "") -> str:
+    """Return the key of a request about a job; `owner`: in whose inbox. Ids have 8 to 32 of a-z and 0-9."""
+    return f"{INBOX}{owner}/requests/{job}~{request_id}" if owner else f"{REQUESTS}{job}/{request_id}"
+
+
 def inbox_user(key: str) -> str:
     """Return whose inbox has that key; empty if none has."""
-    found = InboxKey.parse(key) if key.startswith(INBOX) else None
+    if not key.startswith(INBOX):
+        return ""
+    found = InboxKey.parse(key) or RequestKey.parse(key)
     return found.user if found is not None else ""
 
 

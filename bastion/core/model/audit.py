@@ -20,6 +20,11 @@ class Request(str, Enum):
     REPLACE = "replace"  # a live job's spec was overwritten by another job's
     DELETE = "delete"  # a live job's spec was deleted
     CANCEL = "cancel"
+    HOLD = "hold"
+    RELEASE = "release"
+    REQUEUE = "requeue"
+    EXEC = "exec"  # somebody entered a worker
+    ASK = "ask"  # a request about a job that was not read
     ROOT = "root"  # an attempt starts whose command is root on its hosts (`runner.root`)
     END = "end"  # a job has ended
     QUOTA = "quota"  # a quota file is in force

@@ -69,6 +69,7 @@ class Cause(str, Enum):
     OVERTIME = "overtime"  # reached its own limit or its project's maximum runtime
     STUCK = "stuck"  # gave no sign for `stuck_after_seconds`, again after its last restart
     CANCELLED = "cancelled"  # by a cancel request, or its spec was deleted or replaced
+    REQUEUED = "requeued"  # by a request; the job waits again
     UPDATED = "updated"  # a new version of the same job
     INFRASTRUCTURE = "infrastructure"  # a node or host was lost
     CAPACITY = "capacity"  # the zone has no capacity
@@ -225,6 +226,14 @@ class Pin(_Part):
     sha256: str
 
 
+class Held(_Part):
+    """A user's hold: the job does not start, nor start again."""
+
+    by: str
+    since: Instant
+    reason: str = ""
+
+
 class HistoryLine(_Part):
     """One transition that the history may lack. Its number ensures that no line is lost or doubled."""
 
@@ -288,6 +297,9 @@ class JobRecord(_Part):
     held_seconds: float = 0.0  # total time of past attempts with their slices
     outcome: Outcome | None = None
     after_met: tuple[str, ...] | None = None  # uids of the jobs of `limits.after` that ended as asked
+    held: Held | None = None
+    # The newest requests that were answered, as `<user>/<id>`: what is deleted late is not answered twice.
+    requests_done: tuple[str, ...] = ()
     cleanup: Attempt | None = None  # the run of the cleanup command, while it is under way
     cleanups: int = Field(default=0, ge=0)  # tries of the cleanup command so far, the present one included
     cleanup_end: CleanupEnd | None = None  # of the last try that has ended

@@ -18,6 +18,7 @@ from bastion.core.model.bastion_host_jobs import AS_DAEMON, BastionHostJobs
 from bastion.core.model.budgets import Budgets
 from bastion.core.model.gangs import GangFailure, GangStatus, Place
 from bastion.core.model.job_record import JobRecord
+from bastion.core.model.job_request import RequestKind
 from bastion.core.model.job_spec import JobSpec, Runner
 from bastion.core.model.provisioning import BUILT_IN, Provisioning, places_of
 from bastion.core.run_keys import RunKeys
@@ -38,6 +39,36 @@ class UserRequest:
     by: str = ""
     owner: str = ""
     problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedOfJob:
+    """A request about a job, from `requests/<job>/<id>`.
+
+    Attributes:
+        kind: None if it could not be read, or its author may not ask.
+        owner: In whose inbox it is; empty in mode `open`.
+        problem: Why it is refused.
+        denied: It is refused because of who asks.
+    """
+
+    key: str
+    request_id: str
+    generation: int
+    written_at: float
+    kind: RequestKind | None = None
+    uid: str = ""
+    by: str = ""
+    owner: str = ""
+    reason: str = ""
+    worker: int = 0
+    problem: str = ""
+    denied: bool = False
+
+    @property
+    def mark(self) -> str:
+        """What the job's state remembers it by."""
+        return f"{self.owner}/{self.request_id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +128,7 @@ class JobView:
     record_generation: int = 0
     frozen: str = ""  # why the state cannot be read; the job is left alone until someone repairs it
     user_request: UserRequest | None = None
+    requests: tuple[AskedOfJob, ...] = ()  # the oldest ones, in order
     invalid_generation: int = 0  # generation of the spec that `jobs/invalid/` explains; 0 if none
     invalid_object_generation: int = 0  # generation of that explanation; 0 if none
     history_done: int = 0  # number of the last line that all histories have
@@ -173,6 +205,7 @@ class Listed:
     """Objects and gangs of this tick by name, with or without a job: the input of the sweep."""
 
     user_requests: Mapping[str, ObjectMeta] = field(default_factory=dict)  # in mode `inbox` by `<job>~<user>`
+    job_requests: tuple[ObjectMeta, ...] = ()  # those about no job that is known, and those that no bastion reads
     claims: Mapping[str, ObjectMeta] = field(default_factory=dict)  # by `<run>.<tag>`
     # Orders and reports, by `<run>/order` and `<run>/reports/<i>`.
     run_objects: Mapping[str, ObjectMeta] = field(default_factory=dict)

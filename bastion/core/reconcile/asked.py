@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.model.audit import Audited, Came, Proof, Request
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_spec import JobSpec
@@ -104,6 +105,18 @@ def unknown_job(owner: str, generation: int, written_at: float, world: World) ->
         why="there is no such job",
         generation=generation,
         object_time=written_at,
+        **_author(owner, "", world),
+    )
+
+
+def unknown_request(owner: str, meta: ObjectMeta, why: str, world: World) -> Audited:
+    """A request about a job that is deleted unread."""
+    return Audited(
+        request=Request.ASK,
+        outcome=Came.IGNORED,
+        why=why,
+        generation=meta.generation,
+        object_time=meta.updated,
         **_author(owner, "", world),
     )
 

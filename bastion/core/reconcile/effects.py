@@ -128,6 +128,16 @@ class DropUserRequest:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DropJobRequest:
+    """Delete a request about a job. `asked`: for the audit trail, if it was refused or ignored."""
+
+    key: str
+    name: str
+    generation: int
+    asked: Audited | None = field(default=None, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DropRuns:
     """Delete reports and heartbeats of all runs of a uid.
 
@@ -179,6 +189,7 @@ Effect: TypeAlias = (
     | DropSpec
     | DropCopy
     | DropUserRequest
+    | DropJobRequest
     | DropRuns
     | DropRun
     | PutInvalid

@@ -12,7 +12,7 @@ from typing import Any
 
 from bastion.core.bucket import keys
 from bastion.core.model.job_record import JobRecord, Pin
-from bastion.core.model.world import Explained, JobView, Outside, OutsideObject, UserRequest, World
+from bastion.core.model.world import AskedOfJob, Explained, JobView, Outside, OutsideObject, UserRequest, World
 from bastion.core.reconcile import asked
 from bastion.core.reconcile.effects import DropInvalid, DropUserRequest, Effect, PutCopy, PutInvalid
 
@@ -61,6 +61,20 @@ def refuse_request(request: UserRequest, record: JobRecord, view: JobView, world
         )
     told = asked.refused(request, request_problem(request, record), record, world)
     yield DropUserRequest(name=record.name, generation=request.generation, owner=request.owner, asked=told)
+
+
+def explain_denied(each: AskedOfJob, record: JobRecord, view: JobView) -> Iterator[Effect]:
+    """Explain to its author why his request about the job is refused."""
+    explained = view.explained_to.get(each.owner)
+    if explained is None or explained.request:
+        yield PutInvalid(
+            name=record.name,
+            owner=each.owner,
+            request=True,
+            spec_generation=each.generation,
+            problem=f"your request was refused: {each.problem}",
+            generation=explained.generation if explained is not None else 0,
+        )
 
 
 def outside(world: World) -> dict[str, list[Effect]]:

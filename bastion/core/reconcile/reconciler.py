@@ -14,7 +14,7 @@ from bastion.core.bucket import keys
 from bastion.core.errors import EXIT_CANCELLED, EXIT_REFUSED
 from bastion.core.instants import duration
 from bastion.core.model import kueue
-from bastion.core.model.audit import Audited, Request
+from bastion.core.model.audit import Audited, Came, Request
 from bastion.core.model.clusters import where
 from bastion.core.model.job_record import (
     Attempt,
@@ -26,10 +26,22 @@ from bastion.core.model.job_record import (
     PastAttempt,
     keys_beyond,
 )
+from bastion.core.model.job_request import RequestKind
 from bastion.core.model.lifecycle import Status
 from bastion.core.model.world import JobView, UserRequest, World, next_place, places_for
 from bastion.core.plain_text import plain
-from bastion.core.reconcile import asked, attempt_end, capacity, dependencies, finish, inbox, run_time, runs, tries
+from bastion.core.reconcile import (
+    asked,
+    attempt_end,
+    capacity,
+    dependencies,
+    finish,
+    inbox,
+    job_requests,
+    run_time,
+    runs,
+    tries,
+)
 from bastion.core.reconcile.accept import accept, quarantine
 from bastion.core.reconcile.adopt import adopt, adopted_attempt
 from bastion.core.reconcile.checkpoints import saved_until, steps
@@ -37,6 +49,7 @@ from bastion.core.reconcile.cleaning import Cleaning
 from bastion.core.reconcile.cleanup_slots import CleanupSlots
 from bastion.core.reconcile.effects import (
     AppendHistory,
+    DropJobRequest,
     DropRecord,
     DropUserRequest,
     Effect,
@@ -104,6 +117,7 @@ def _keeps_waiting(view: JobView, record: JobRecord, decision: Decision | None) 
         record.status is Status.PENDING
         and (decision is None or decision.verdict is not Verdict.START)
         and view.user_request is None
+        and not view.requests
         and not view.refused_requests
         and view.spec is None
         and not view.spec_gone
@@ -154,6 +168,8 @@ class _JobReconciler(Cleaning):
         if adopted is not None:
             record = self._evolve(record, attempt=adopted)
         record = self._user_requests(record)
+        if self.view.requests:
+            record = self._job_requests(record)
         while True:
             following = self._step(record)
             if following is record:
@@ -182,6 +198,40 @@ class _JobReconciler(Cleaning):
             return self._cancel(record, message, "", asked.by_deletion(view, self.world))
         if view.spec is not None and view.spec_meta is not None:
             return self._overwritten(record)
+        return record
+
+    def _job_requests(self, record: JobRecord) -> JobRecord:
+        told = set(self.view.explained_to) | {each.owner for each in self.view.refused_requests}
+        for each in self.view.requests:
+            drop = DropJobRequest(key=each.key, name=record.name, generation=each.generation)
+            if each.mark in record.requests_done:  # answered by an earlier tick, which did not delete it
+                self.effects.append(drop)
+                continue
+            why = job_requests.why_not(each, record)
+            if not why and _has_ended(record):
+                why = "the job is ending"
+            if each.denied:
+                if each.owner not in told:  # one line for each user: others' jobs are not to be written full
+                    record = self._evolve(record, f"request of {each.by} refused: {why}")
+                    told.add(each.owner)
+                    self.effects += inbox.explain_denied(each, record, self.view)
+                came = job_requests.audited(each, Came.REFUSED, why, self.world, uid=record.uid)
+                self.effects.append(replace(drop, asked=came))
+                continue
+            done = job_requests.remembered(record, each)
+            if why:
+                outcome = Came.REFUSED if each.problem else Came.IGNORED
+                came = job_requests.audited(each, outcome, why, self.world, uid=record.uid)
+                record = self._evolve(record, requests_done=done)
+                self.effects.append(replace(drop, asked=came))
+                continue
+            came = job_requests.audited(each, Came.ACCEPTED, "", self.world, uid=record.uid)
+            held = job_requests.held_after(each, self.now, record.held)
+            text = job_requests.text_of(each)
+            record = self._evolve(record, text, asked=came, held=held, requests_done=done)
+            if each.kind is RequestKind.REQUEUE:
+                record = self._end(record, Cause.REQUEUED, text)
+            self.effects.append(drop)
         return record
 
     def _ignore(self, request: UserRequest, record: JobRecord) -> Effect:
@@ -238,7 +288,8 @@ class _JobReconciler(Cleaning):
             exit_code=exit_code,
             evicted_for=evicted_for,
         )
-        text = "" if cause is Cause.CANCELLED else f"stopping attempt {attempt.number}: {cause.value}: {message}"
+        told = cause in (Cause.CANCELLED, Cause.REQUEUED)  # by the request's own line
+        text = "" if told else f"stopping attempt {attempt.number}: {cause.value}: {message}"
         if cause is Cause.EVICTED and (saved_at := saved_until(attempt, self.view.attempt)) is not None:
             text += f"; last checkpoint {duration(self.now - saved_at)} ago"
         return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
@@ -284,6 +335,8 @@ class _JobReconciler(Cleaning):
             return self._evolve(record, spent, **{**changes, "status": Status.CANCELLING})
         # No new attempt while a node of an old one is listed, or while no listing is available.
         if self._orphan_gangs() or self.view.gangs_unknown:
+            return record
+        if record.held is not None:
             return record
         if self.view.record is None or record.job != self.view.record.job:
             return record  # updated in this tick: the decision was about another size

@@ -91,6 +91,8 @@ def _after(record: JobRecord, over: EndedAttempt, now: float, budgets: Budgets) 
             return text, {"status": Status.PENDING, "waited_seconds": waited, **tries.NONE_BEFORE}
         case Cause.SUPERSEDED:  # it held and awaited nothing
             return f"queued again: {ending.cause.value}: {ending.message}", {"status": Status.PENDING}
+        case Cause.REQUEUED:  # the request has its own line
+            return "queued again", {"status": Status.PENDING, "waited_seconds": waited}
         case Cause.EVICTED | Cause.CANCELLED:
             text = f"queued again: {ending.cause.value}: {ending.message}"
             return text, {"status": Status.PENDING, "waited_seconds": waited}

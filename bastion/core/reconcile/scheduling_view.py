@@ -16,6 +16,7 @@ from bastion.core.model.lifecycle import Status
 from bastion.core.model.provisioning import BUILT_IN, Provisioning, why_not_placed
 from bastion.core.model.world import JobView
 from bastion.core.reconcile.checkpoints import saved_until
+from bastion.core.reconcile.job_requests import hold_of, hold_text
 from bastion.core.reconcile.reconciler import cancel_requested
 from bastion.core.reconcile.run_time import most_from_start
 from quota import Policy
@@ -180,6 +181,7 @@ def _job(
         record.status is not Status.PENDING or cancel_requested(view) or view.spec_gone or view.frozen
     ):
         return None
+    held = hold_of(view, record) if attempt is None else None
     ending = attempt.ending if attempt else None
     if attempt is None:
         status = JobStatus.PENDING
@@ -207,7 +209,8 @@ def _job(
         root=spec.as_root,
         waiting_since=record.attempts[-1].ended_at if since is None and record.attempts else since,
         promised=promised,
-        hold=hold if status is JobStatus.PENDING else "",
+        hold=(hold_text(held) if held is not None else hold) if status is JobStatus.PENDING else "",
+        released_by=f"{held.by}, the job's user or an admin releases it: bastion release {record.name}" if held else "",
         delegated=delegated,
         checkpointed_at=saved_until(attempt, view.attempt) if attempt and status is JobStatus.RUNNING else None,
         max_run_seconds=most_from_start(record),

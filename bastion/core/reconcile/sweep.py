@@ -16,7 +16,7 @@ from bastion.core.model.gangs import GangState, GangStatus
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.world import World
 from bastion.core.reconcile import asked
-from bastion.core.reconcile.effects import DeleteGang, DropRun, DropRuns, DropUserRequest, Effect
+from bastion.core.reconcile.effects import DeleteGang, DropJobRequest, DropRun, DropRuns, DropUserRequest, Effect
 from bastion.core.reconcile.runs import close_gate
 
 _OWNERLESS_TICKS = 5
@@ -59,7 +59,13 @@ class _Sweeping:
         self._seen: dict[str, int] = {}
 
     def sweep(self) -> Sweep:
-        effects = {**self._user_requests(), **self._gangs(), **self._ownerless_runs(), **self._past_runs()}
+        effects = {
+            **self._user_requests(),
+            **self._job_requests(),
+            **self._gangs(),
+            **self._ownerless_runs(),
+            **self._past_runs(),
+        }
         return Sweep(effects=effects, ownerless_since=self._seen)
 
     def _old_enough(self, what: str, ticks: int) -> bool:
@@ -78,6 +84,23 @@ class _Sweeping:
                 effects[f"user request {what}"] = [
                     DropUserRequest(name=name, generation=meta.generation, owner=owner, asked=told)
                 ]
+        return effects
+
+    def _job_requests(self) -> dict[str, list[Effect]]:
+        """Requests about no job, and what is no request."""
+        effects: dict[str, list[Effect]] = {}
+        for meta in self._world.listed.job_requests[: limits.REQUESTS_AT_ONCE]:
+            what = f"request {meta.key}"
+            found = keys.RequestKey.parse(meta.key)
+            # In mode `inbox` nothing proves who wrote it, and in mode `open` no inbox counts.
+            misplaced = found is None or bool(found.user) is not (self._world.outside is not None)
+            view = self._world.jobs.get(found.job) if found is not None else None
+            known = view is not None and (view.record is not None or view.spec_meta is not None or view.frozen)
+            if (misplaced or not known) and self._old_enough(what, limits.UNKNOWN_REQUEST_TICKS):
+                why = "it is not where this bastion reads requests" if misplaced else "there is no such job"
+                told = asked.unknown_request(keys.inbox_user(meta.key), meta, why, self._world)
+                name = found.job if found is not None else ""
+                effects[what] = [DropJobRequest(key=meta.key, name=name, generation=meta.generation, asked=told)]
         return effects
 
     def _gangs(self) -> dict[str, list[Effect]]:

@@ -27,7 +27,7 @@ from bastion.core.model import audit_lines
 from bastion.core.model.audit import Audited, Came, Proof, Request
 from bastion.core.model.job_record import JobRecord
 from bastion.core.plurals import count
-from bastion.core.reconcile.effects import DropUserRequest, Effect, PutInvalid
+from bastion.core.reconcile.effects import DropJobRequest, DropUserRequest, Effect, PutInvalid
 from bastion.ports import ObjectMeta, ObjectStore
 
 _TRIES = 3
@@ -110,7 +110,7 @@ class AuditTrail:
     def note_effects(self, effects: Iterable[Effect]) -> None:
         """Take the requests that these effects refuse or ignore."""
         for effect in effects:
-            if isinstance(effect, (PutInvalid, DropUserRequest)) and effect.asked is not None:
+            if isinstance(effect, (PutInvalid, DropUserRequest, DropJobRequest)) and effect.asked is not None:
                 self._note_answer(effect, effect.asked)
 
     def note_daemon(self, request: Request, line_id: str, why: str, **about: object) -> None:
@@ -118,9 +118,12 @@ class AuditTrail:
         fields: dict[str, Any] = {"outcome": Came.APPLIED, "proof": Proof.DAEMON, **about}
         self._note(line_id, Audited(request=request, why=why, **fields), self._now())
 
-    def _note_answer(self, effect: PutInvalid | DropUserRequest, asked: Audited) -> None:
-        is_request = isinstance(effect, DropUserRequest)
-        key = (keys.user_state if is_request else keys.active)(effect.name, effect.owner)
+    def _note_answer(self, effect: PutInvalid | DropUserRequest | DropJobRequest, asked: Audited) -> None:
+        if isinstance(effect, DropJobRequest):
+            key = effect.key
+        else:
+            place = keys.user_state if isinstance(effect, DropUserRequest) else keys.active
+            key = place(effect.name, effect.owner)
         digest = hashlib.sha256(f"{asked.request.value} {asked.outcome.value} {key} {asked.generation}".encode())
         line_id = digest.hexdigest()[:20]
         now = self._now()

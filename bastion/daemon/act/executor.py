@@ -41,6 +41,7 @@ from bastion.core.reconcile.effects import (
     DeleteGang,
     DropCopy,
     DropInvalid,
+    DropJobRequest,
     DropRecord,
     DropRun,
     DropRuns,
@@ -274,6 +275,9 @@ class Executor:
             case DropUserRequest(name=name, generation=generation, owner=owner):
                 self._drop(keys.user_state(name, owner), generation)
                 self._forget(self._folders.user_requests, name, keys.user_state(name, owner))
+            case DropJobRequest(key=key, generation=generation):
+                self._drop(key, generation)
+                self._folders.requests.forget(key)
             case DropRuns(uid=uid):
                 self._drop_all(keys.RUNS, f"{uid}-", self._folders.run_objects.drop, keep="/order")
                 self._drop_all(keys.BEATS, f"{uid}-", lambda _: None)
@@ -441,4 +445,4 @@ def _with_history(work: Mapping[str, list[Effect]], moved: set[str]) -> dict[str
 
 
 def _is_answer(effect: Effect) -> bool:
-    return isinstance(effect, (PutInvalid, DropUserRequest)) and effect.asked is not None
+    return isinstance(effect, (PutInvalid, DropUserRequest, DropJobRequest)) and effect.asked is not None

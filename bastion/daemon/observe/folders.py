@@ -16,6 +16,7 @@ from bastion.core.model.refusal import Refusal
 from bastion.daemon.observe.copies import Copies
 from bastion.daemon.observe.heartbeats import Heartbeats
 from bastion.daemon.observe.inbox import Inbox
+from bastion.daemon.observe.job_requests import JobRequests
 from bastion.daemon.observe.listings import ListedFolders, LoneObject
 from bastion.daemon.observe.object_cache import ObjectCache
 from bastion.daemon.observe.proofs import Proofs
@@ -59,6 +60,7 @@ class Folders:
         self.states: ObjectCache[JobRecord | Status] = ObjectCache(
             store, keys.JOBS_STATES, lambda name, data: read_record(data, name=name), confirm_absence=True
         )
+        self.requests = JobRequests(store, self.inbox)
         self.user_requests = ObjectCache(store, keys.JOBS_USER_STATES, lambda _, data: cancel_request.read(data))
         self.claims: ObjectCache[Claim] = ObjectCache(
             store,
@@ -101,6 +103,7 @@ class Folders:
             states=self.states,
             user_requests=self.user_requests,
             quota=self.quota,
+            requests=self.requests,
             runs=self.run_objects,
             options=self.options,
             status=self.status,

@@ -44,6 +44,7 @@ class Inbox:
         self._proof = proof
         self._specs: dict[str, dict[str, ObjectMeta]] = {}
         self._requests: dict[str, dict[str, ObjectMeta]] = {}
+        self._job_requests: list[ObjectMeta] = []
         self._parsed: dict[str, InboxKey | None] = {}
         self._claims = Claims()
         self._digests: dict[
@@ -61,6 +62,7 @@ class Inbox:
         self.identity = found
         if changed:
             self._specs, self._requests, self._claims, self._digests, self._explained = {}, {}, Claims(), {}, {}
+            self._job_requests = []
         return changed
 
     @property
@@ -72,13 +74,23 @@ class Inbox:
         return self._proof.kind if self.on else None
 
     def take(self, found: Sequence[ObjectMeta]) -> None:
-        self._specs, self._requests = {}, {}
+        self._specs, self._requests, self._job_requests = {}, {}, []
         before, self._parsed = self._parsed, {}
         for meta in found:  # the same ones, tick after tick
             key = before[meta.key] if meta.key in before else InboxKey.parse(meta.key)
             self._parsed[meta.key] = key
             if key is not None:
                 (self._requests if key.request else self._specs).setdefault(key.job, {})[key.user] = meta
+            elif "/requests/" in meta.key:
+                self._job_requests.append(meta)
+
+    @property
+    def job_requests(self) -> Sequence[ObjectMeta]:
+        """Requests about jobs, and what lies beside them."""
+        return self._job_requests
+
+    def forget_job_request(self, key: str) -> None:
+        self._job_requests = [meta for meta in self._job_requests if meta.key != key]
 
     @property
     def names(self) -> Collection[str]:

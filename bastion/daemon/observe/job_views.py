@@ -252,6 +252,7 @@ class JobViews:
             and record.uid not in gangs.by_uid
             and self._all_gangs_known
             and name not in folders.user_requests.listed
+            and name not in folders.requests.of_jobs
             and name not in folders.states.problems
             and name not in folders.states.unknown
             and name not in self.doubts
@@ -294,6 +295,7 @@ class JobViews:
             # Read a present user request before accepting the job: it may be for an earlier one.
             or (folders.user_requests.unknown.get(name, "") if record is None else ""),
             user_request=self._user_request(name),
+            requests=tuple(folders.requests.of_jobs.get(name, ())),
             invalid_generation=explained.generation
             if explained and explained.name == name and not explained.request
             else 0,
@@ -310,9 +312,12 @@ class JobViews:
             if meta is not None and (spec is not None or spec_problem)
             else "",
         )
-        if inbox.on and (others := inbox.refused_requests(name)):
+        others = inbox.refused_requests(name) if inbox.on else ()
+        strangers = {asked.owner for asked in view.requests if asked.denied}
+        if others or strangers:
             requests = tuple(map(self._refused_request, others))
-            told = {each.owner: found for each in requests if (found := inbox.explained_to(name, each.owner))}
+            authors = strangers | {each.owner for each in requests}
+            told = {who: found for who in sorted(authors) if (found := inbox.explained_to(name, who))}
             view = replace(view, refused_requests=requests, explained_to=told)
         try:
             if meta is None and (record is None or record.status is not Status.COMPLETED):

@@ -179,6 +179,7 @@ class ListedFolders:
     states: PagedFolder
     user_requests: ListedFolder
     quota: LoneObject | None
+    requests: ListedFolder
     runs: ListedFolder
     options: LoneObject
     status: LoneObject
@@ -247,8 +248,8 @@ class Listings:
         self._back = _Neighbors(f.invalid, f.states, f.user_requests)
         self._user_requests = _Neighbors(f.user_requests)
         self._window = _Window(f.invalid, f.states)
-        self._tail = _Neighbors(*quota, f.runs, f.options, f.status, period_ticks=_RUNS_TICKS)
-        self._quota = _Neighbors(*quota) if quota else None
+        self._tail = _Neighbors(*quota, f.requests, f.runs, f.options, f.status, period_ticks=_RUNS_TICKS)
+        self._of_people = _Neighbors(*quota, f.requests)
         self._heartbeats = _Neighbors(f.heartbeats, period_ticks=_HEARTBEATS_TICKS)
         self._settings = _Neighbors(f.settings, f.identity, f.identity_copy, period_ticks=_SETTINGS_TICKS)
         self._open: _Parts = (self._front, self._back, self._user_requests)
@@ -307,14 +308,14 @@ class Listings:
             optional.append(self._settings)
         cost = sum(part.pages for part in chosen)
         budget = max(_BUDGET, cost * 5 // 4) - self._spent
-        cost += 1  # the quota file, under any ROOT
+        cost += self._of_people.pages  # the quota file and requests about jobs, which lie together
         for part in sorted(optional, key=lambda part: -part.lateness(self._tick)):
             more = part.pages
-            if part is self._tail and self._quota is not None:
-                more -= 1  # the quota file is in that listing
+            if part is self._tail:
+                more -= self._of_people.pages  # they are in that listing
             if cost + more <= budget or part.lateness(self._tick) >= _LATEST:
                 chosen.append(part)
                 cost += more
-        if self._quota is not None and self._tail not in chosen:
-            chosen.append(self._quota)
+        if self._tail not in chosen:
+            chosen.append(self._of_people)
         return chosen

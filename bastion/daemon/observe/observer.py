@@ -126,6 +126,7 @@ class Observer:
         if folders.inbox.on:
             frozen = folders.states.problems.keys() | folders.states.unknown.keys()
             folders.copies.check(records, folders.specs.listed, frozen, threads)
+        folders.requests.read(records, policy, threads)
         self._fetch_runs(records)
         self._forget_past_failures(records)
         places = [record.attempt.place for record in records.values() if record.attempt is not None]
@@ -159,6 +160,7 @@ class Observer:
             agent=agent,
             listed=Listed(
                 user_requests=folders.inbox.all_requests() if folders.inbox.on else folders.user_requests.listed,
+                job_requests=folders.requests.unanswered,
                 claims=folders.claims.listed,
                 run_objects=folders.run_objects.listed,
                 heartbeat_runs=frozenset(folders.heartbeats.runs()),

@@ -27,6 +27,7 @@ WRITES = {READ, LIST, CREATE, OVERWRITE, DELETE}
 IN_ROOT: dict[str, tuple[set[str], set[str]]] = {
     keys.active("job"): (WRITES, set()),
     keys.user_state("job"): (WRITES, set()),
+    keys.request("job", "12345678"): (ADDS, set()),
     keys.state("job"): (READS, set()),
     keys.complete("job"): (READS, set()),
     keys.invalid("job"): (READS, set()),
@@ -56,7 +57,7 @@ INBOX_USERS = {"alice": "user", "bob": "other user"}
 IN_INBOXES = [
     (name, key)
     for name in ("alice", "bob", "alice2", "al")
-    for key in (keys.active("job", name), keys.user_state("job", name))
+    for key in (keys.active("job", name), keys.user_state("job", name), keys.request("job", "12345678", name))
 ]
 # What the daemon may do; administrators may do everything, and nobody else anything.
 IN_PRIVATE = {keys.PROJECT_QUOTAS: READS, "releases/bastion-0.1.0-py3-none-any.whl": READS, keys.RUN_SECRET: ADDS}
@@ -75,7 +76,10 @@ def expected(caller: str) -> dict[str, set[str]]:
 
 
 def expected_with_inboxes(caller: str) -> dict[str, set[str]]:
-    closed = {key: (READS, set[str]()) for key in (keys.active("job"), keys.user_state("job"))}
+    closed = {
+        key: (READS, set[str]())
+        for key in (keys.active("job"), keys.user_state("job"), keys.request("job", "12345678"))
+    }
     own = {key: (WRITES if INBOX_USERS.get(name) == caller else READS, set[str]()) for name, key in IN_INBOXES}
     return _expected(caller, {**IN_ROOT, **closed, **own})
 

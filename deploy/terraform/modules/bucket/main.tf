@@ -39,6 +39,7 @@ locals {
     flatten([for user in local.openers : [
       { folder = "jobs/active/", role = "writer", member = user, who = user, when = null },
       { folder = "jobs/user_states/", role = "writer", member = user, who = user, when = null },
+      { folder = "requests/", role = "creator", member = user, who = user, when = null },
     ]]),
     [for name, member in var.inboxes : { folder = "inbox/${name}/", role = "writer", member = member, who = name, when = null }],
     [for admin in var.admins : { folder = "", role = "writer", member = admin, who = admin, when = null }],
@@ -114,7 +115,7 @@ resource "google_storage_bucket" "private" {
 }
 
 resource "google_storage_managed_folder" "this" {
-  for_each = toset(concat(local.grants[*].folder, ["jobs/active/", "jobs/user_states/"]))
+  for_each = toset(concat(local.grants[*].folder, ["jobs/active/", "jobs/user_states/", "requests/"]))
 
   bucket = google_storage_bucket.this.name
   name   = "${var.bastion_name}/${each.key}"
