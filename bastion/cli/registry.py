@@ -28,6 +28,7 @@ ENTRIES = (
     Entry("submit", "bastion.cli.jobs.submit:SUBMIT", "submit a job spec from a file"),
     Entry("list", "bastion.cli.jobs.list:LIST", "show the jobs"),
     Entry("logs", "bastion.cli.jobs.logs:LOGS", "show a job's output"),
+    Entry("exec", "bastion.cli.jobs.exec:EXEC", "run a command or a shell on a job's host"),
     Entry("why", "bastion.cli.jobs.why:WHY", "show why a job waits, or what it is doing"),
     Entry("tensorboard", "bastion.cli.jobs.tensorboard:TENSORBOARD", "show jobs' curves in TensorBoard"),
     Entry("history", "bastion.cli.jobs.history:HISTORY", "show what happened to a job"),
