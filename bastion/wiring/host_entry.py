@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
+from bastion.adapters.host_entry.cloud_tpu import CloudTpuHosts
 from bastion.adapters.host_entry.this_machine import ThisMachine
 from bastion.core.errors import Refused
 from bastion.core.model.clusters import cluster_of
@@ -11,8 +13,11 @@ from bastion.ports import HostEntry, RunningHost
 from bastion.wiring.roots import Root
 
 
-def host_entry(root: Root, host: RunningHost) -> HostEntry:
-    """Return the way into a host. Raises Refused if there is none from here, with what to type instead."""
+def host_entry(root: Root, host: RunningHost, *, gcloud_flags: Sequence[str] = ()) -> HostEntry:
+    """Return the way into a host. Raises Refused if there is none from here, with what to type instead.
+
+    `gcloud_flags`: for a Cloud TPU node.
+    """
     here = ThisMachine(agents=_owner(root))
     if root.local or here.has(host):
         return here
@@ -28,10 +33,7 @@ def host_entry(root: Root, host: RunningHost) -> HostEntry:
             f"with `kubectl -n {namespace} get pods -l bastion-run={host.run}`, then use "
             f"`kubectl -n {namespace} exec -it POD -c host -- bash`"
         )
-    raise Refused(
-        f"{host.shown} is not on this machine; log in to its node: gcloud compute tpus tpu-vm ssh {host.node} "
-        f"--zone={host.zone or 'ZONE'} --worker={host.node_worker}"
-    )
+    return CloudTpuHosts(flags=gcloud_flags)
 
 
 def _owner(root: Root) -> tuple[int, ...]:
