@@ -30,6 +30,8 @@ from tests.support.local_root import USER, LocalRoot
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.e2e
+# The command has begun, but may not have made its file yet.
+LOOK = "until [ -e started ]; do sleep 0.05; done; echo $BASTION_HOST_INDEX; pwd; ls"
 BASTION = (sys.executable, "-m", "bastion.cli.main")
 
 
@@ -69,7 +71,7 @@ def enter(root: LocalRoot, *arguments: str, stdin: bytes = b"") -> subprocess.Co
 
 
 def test_a_command_has_the_environment_and_the_folder_of_its_host(root: LocalRoot) -> None:
-    hosts = [enter(root, "two", f"--worker={n}", "--", "sh", "-c", "echo $BASTION_HOST_INDEX; pwd; ls") for n in (0, 1)]
+    hosts = [enter(root, "two", f"--worker={n}", "--", "sh", "-c", LOOK) for n in (0, 1)]
     assert [(done.returncode, done.stderr) for done in hosts] == [(0, b"")] * 2
     shown = [done.stdout.decode().splitlines() for done in hosts]
     assert [lines[0] for lines in shown] == ["0", "1"]
