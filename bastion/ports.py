@@ -14,6 +14,7 @@ from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.model.audit import Proof
 from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangStatus, Place
 from bastion.core.model.identity import Identity, Inbox
+from bastion.core.model.running_hosts import RunningHost
 
 __all__ = [
     "CapacityModel",
@@ -22,6 +23,7 @@ __all__ = [
     "GangRef",
     "GangRequest",
     "GangStatus",
+    "HostEntry",
     "InboxProof",
     "InboxRights",
     "Kms",
@@ -30,6 +32,7 @@ __all__ = [
     "ObjectStore",
     "Place",
     "Provisioner",
+    "RunningHost",
     "SecretSource",
     "StoredObject",
     "WrappedKey",
@@ -227,6 +230,25 @@ class SecretSource(Protocol):
 
     def read(self, where: str) -> str:
         """Return the value; `where` is what follows the scheme in a job's reference."""
+        ...
+
+
+class HostEntry(Protocol):
+    """Runs command lines of people on a job's host, for as long as its attempt runs there.
+
+    Contract:
+
+    * It runs as whom the job's command runs, in the command's environment and folder. It ends with the command.
+    * It runs only where a process of that attempt's command is: a host of another attempt is refused.
+    * The right to do so is the platform's. No entry gives more rights on the host than the command has.
+    """
+
+    def enter(self, host: RunningHost, command: Sequence[str]) -> int:
+        """Run a command, or a shell if it is empty, with this process's stdin, stdout and stderr.
+
+        Returns its exit code, or 128 + the number of the signal that ended it. Raises Refused if the attempt does not
+        run there, or nobody can enter from here.
+        """
         ...
 
 

@@ -18,10 +18,10 @@ from bastion.agent.identity import HostIdentity
 from bastion.agent.sidecar.place import ProxyPlace, client_variables
 from bastion.core.bucket import keys, outputs
 from bastion.core.bucket.keys import Run
+from bastion.core.bucket.markers import COMMAND_MARKER
 from bastion.core.bucket.protocol import Order
 from bastion.core.encryption.client_environment import EMULATOR, GCSFS_GRPC
 
-COMMAND_MARKER = "BASTION_COMMAND"
 VM_MARKER = "BASTION_VM"
 EMULATED_TPU = "BASTION_EMULATED_TPU"
 STATE_DIR = "BASTION_STATE_DIR"

@@ -49,6 +49,7 @@ from bastion.agent.waits import FOREVER, Waits
 from bastion.agent.wakeup import Wakeup
 from bastion.core import limits
 from bastion.core.bucket import host_errors, keys
+from bastion.core.bucket.markers import command_marker
 from bastion.core.bucket.protocol import HostPhase, OrderAction, Report
 from bastion.core.errors import EXIT_INFRASTRUCTURE, StoreError
 from bastion.ports import Clock, ObjectStore, SecretSource
@@ -117,7 +118,7 @@ class Host:
         time_limit = self._time_limit = TimeLimit(link, state, boot_id=boot_id, clock=clock)
         emulated = environ.get(EMULATED_TPU) == "1"
         # Process listings show it: of the public key.
-        marker = f"{arguments.run}.{identity.host}.{identity.run_key.public[:8]}"
+        marker = command_marker(arguments.run, identity.host, identity.run_key.public)
         child_processes = ChildProcesses()
         self._parts = HostParts(
             identity=identity,

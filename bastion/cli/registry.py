@@ -30,6 +30,7 @@ ENTRIES = (
     Entry("show", "bastion.cli.jobs.show:SHOW", "show one job on one screen"),
     Entry("logs", "bastion.cli.jobs.logs:LOGS", "show a job's output"),
     Entry("outputs", "bastion.cli.jobs.outputs:OUTPUTS", "list or fetch what a job has stored"),
+    Entry("exec", "bastion.cli.jobs.exec:EXEC", "run a command or a shell on a job's host"),
     Entry("why", "bastion.cli.jobs.why:WHY", "show why a job waits, or what it is doing"),
     Entry("wait", "bastion.cli.jobs.wait:WAIT", "wait until jobs have ended"),
     Entry("tensorboard", "bastion.cli.jobs.tensorboard:TENSORBOARD", "show jobs' curves in TensorBoard"),

@@ -138,6 +138,13 @@ def test_history_costs_what_the_table_says(run, bastion, remote) -> None:
     assert remote.requests == documented("bastion history JOB")
 
 
+def test_exec_costs_what_the_table_says_and_names_the_way_in(run, bastion, remote) -> None:
+    running(bastion)
+    done = run("exec", "job", "--", "true")
+    assert (done.code, "gcloud compute ssh" in done.err) == (64, True)
+    assert remote.requests == documented("bastion exec JOB")
+
+
 @pytest.mark.parametrize(("workers", "segments"), [(1, 1), (2, 400), (2, 700)])
 def test_the_output_of_an_ended_job_costs_a_read_for_each_segment_and_a_listing_for_each_page(
     run, bastion, remote, workers: int, segments: int

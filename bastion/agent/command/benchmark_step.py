@@ -11,10 +11,11 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from bastion.agent.environment import COMMAND_MARKER, VM_MARKER, own_variables
+from bastion.agent.environment import VM_MARKER, own_variables
 from bastion.agent.host_parts import HostParts
 from bastion.core import benchmark_steps
 from bastion.core.benchmark_steps import Lines
+from bastion.core.bucket.markers import COMMAND_MARKER
 from bastion.core.bucket.protocol import Order
 
 

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from bastion import job_user, processes
 from bastion.agent.child_processes import ChildProcesses
-from bastion.agent.environment import COMMAND_MARKER
+from bastion.core.bucket.markers import COMMAND_MARKER
 from bastion.job_user import JobUser
 from bastion.processes import ProcessId
 

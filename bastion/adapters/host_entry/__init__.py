@@ -1,0 +1,1 @@
+"""Ways into the hosts of running jobs, by place (`bastion.ports.HostEntry`)."""
