@@ -5,7 +5,7 @@ Each docstring is the port's contract; every adapter passes the suite in `tests/
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -243,8 +243,11 @@ class HostEntry(Protocol):
     * The right to do so is the platform's. No entry gives more rights on the host than the command has.
     """
 
-    def enter(self, host: RunningHost, command: Sequence[str]) -> int:
+    def enter(self, host: RunningHost, command: Sequence[str], *, begin: Callable[[], object] = lambda: None) -> int:
         """Run a command, or a shell if it is empty, with this process's stdin, stdout and stderr.
+
+        Args:
+            begin: Called when the host was found and nothing runs there yet; nothing does if it raises.
 
         Returns its exit code, or 128 + the number of the signal that ended it. Raises Refused if the attempt does not
         run there, or nobody can enter from here.

@@ -80,6 +80,11 @@ def test_a_command_has_the_environment_and_the_folder_of_its_host(root: LocalRoo
     assert enter(root, "one", "--", "sh", "-c", 'echo "$SHOWN"').stdout == b"a 'b'\n"
 
 
+def test_the_history_says_who_entered_which_worker(root: LocalRoot) -> None:
+    assert enter(root, "two", "--worker=1", "--", "true").returncode == 0
+    until(lambda: b" entered worker 1" in root.store.get(keys.job_history("two")).data)
+
+
 def test_streams_are_bytes_arguments_are_as_typed_and_the_exit_code_is_the_commands(root: LocalRoot) -> None:
     noise = bytes(range(256)) * 300
     assert enter(root, "two", "--", "cat", stdin=noise).stdout == noise

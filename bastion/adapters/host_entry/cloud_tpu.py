@@ -12,7 +12,7 @@ import os
 import shlex
 import shutil
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from bastion.adapters.host_entry.signals import terminal_signals
 from bastion.core.bucket.markers import COMMAND_MARKER
@@ -67,7 +67,7 @@ class CloudTpuHosts:
             f"--command={line}",
         ]
 
-    def enter(self, host: RunningHost, command: Sequence[str]) -> int:
+    def enter(self, host: RunningHost, command: Sequence[str], *, begin: Callable[[], object] = lambda: None) -> int:
         if not host.zone:
             raise Refused(f"the zone of {host.shown} is not known, so gcloud cannot find its node {host.node}")
         program = shutil.which("gcloud")
@@ -76,6 +76,7 @@ class CloudTpuHosts:
                 f"{host.shown} is a host of the Cloud TPU node {host.node}, which gcloud enters, and gcloud is "
                 "not installed; install the Google Cloud CLI, or use this command where it is"
             )
+        begin()
         terminal = os.isatty(0) and os.isatty(1)
         with terminal_signals(other_session=False) as foreground:
             return foreground.follow(subprocess.Popen([program, *self.arguments(host, command, terminal=terminal)]))

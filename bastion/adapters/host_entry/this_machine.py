@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -51,7 +51,7 @@ class ThisMachine:
         """Whether the attempt's command runs here, as far as this user can see."""
         return self._find(host) is not None
 
-    def enter(self, host: RunningHost, command: Sequence[str]) -> int:
+    def enter(self, host: RunningHost, command: Sequence[str], *, begin: Callable[[], object] = lambda: None) -> int:
         found = self._find(host)
         if found is None:
             raise Refused(
@@ -67,6 +67,7 @@ class ThisMachine:
         try:
             if not found.process.alive:
                 raise Refused(f"the command of {host.shown} has just ended; see 'bastion why {host.job}'")
+            begin()
             return _run([*command] or [*_SHELL], variables, folder, found)
         finally:
             os.close(folder)

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 
 from absl import flags
 
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client
+from bastion.cli.user import default_user
+from bastion.client.jobs.job_requests import ask
 from bastion.core.errors import Refused
+from bastion.core.model.job_request import RequestKind
 from bastion.core.model.running_hosts import running_host
 from bastion.wiring.host_entry import host_entry
 
@@ -37,8 +41,10 @@ def _run(call: Invocation) -> int:
         )
     host = running_host(info.record, call.flags.worker)
     entry = host_entry(target.root, host, gcloud_flags=call.flags.gcloud_flag)
+    # Who enters is written down before he can do anything.
+    note = partial(ask, client, info.name, RequestKind.EXEC, by=default_user(), worker=call.flags.worker)
     sys.stdout.flush()
-    return entry.enter(host, call.command or ())
+    return entry.enter(host, call.command or (), begin=note)
 
 
 EXEC = Command(
@@ -50,12 +56,15 @@ EXEC = Command(
 
         On this machine, and on the bastion's VM for jobs without a slice, the command starts beside the job's. On a
         Cloud TPU node, gcloud logs in, and sudo there becomes the command's user. Of a pod in a cluster, or of a job on
-        the bastion's VM elsewhere, it says what to type instead.""",
+        the bastion's VM elsewhere, it says what to type instead.
+
+        `bastion history JOB` says who entered which worker.""",
     examples=(
         "bastion exec train-1",
         "bastion exec train-1 --worker=1 -- nvidia-smi",
     ),
     operands=(1, 1),
+    completes="live",
     takes_command=True,
     define=_define,
     run=_run,

@@ -66,6 +66,7 @@ HOLD = Command(
         Exits with 0 if all jobs are being held, and with 64 if one does not exist or has already ended.""",
     examples=("bastion hold train-1", "bastion hold train-1 train-2 --reason='wrong data'"),
     operands=(1, None),
+    completes="live",
     takes_output=True,
     define=_define,
     run=lambda call: _run(call, RequestKind.HOLD),
@@ -79,6 +80,7 @@ RELEASE = Command(
         Exits with 0 if all jobs are being released, and with 64 if one does not exist or has already ended.""",
     examples=("bastion release train-1",),
     operands=(1, None),
+    completes="live",
     takes_output=True,
     run=lambda call: _run(call, RequestKind.RELEASE),
 )
@@ -93,6 +95,7 @@ REQUEUE = Command(
         Exits with 0 if all jobs are being requeued, and with 64 if one does not exist or does not run.""",
     examples=("bastion requeue train-1", "bastion requeue train-1 --reason='a slow host'"),
     operands=(1, None),
+    completes="live",
     takes_output=True,
     define=_define,
     run=lambda call: _run(call, RequestKind.REQUEUE),

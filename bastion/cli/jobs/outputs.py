@@ -271,6 +271,7 @@ OUTPUTS = Command(
         "bastion outputs my-job --output=json",
     ),
     operands=(1, None),
+    completes="jobs",
     takes_rows=True,
     define=_define,
     run=_run,

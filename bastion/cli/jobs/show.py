@@ -87,6 +87,7 @@ SHOW = Command(
         size_bytes). Fields are added without a new format.""",
     examples=("bastion show train-1",),
     operands=(1, 1),
+    completes="jobs",
     takes_output=True,
     run=_run,
 )

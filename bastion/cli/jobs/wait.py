@@ -144,6 +144,7 @@ WAIT = Command(
         "bastion wait --group=sweep-1 --any",
     ),
     operands=(0, None),
+    completes="live",
     takes_output=True,
     define=_define,
     run=_run,
