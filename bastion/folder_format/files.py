@@ -209,6 +209,8 @@ def read_file(folder: int, name: str, status: os.stat_result, start: int, end: i
     try:
         data = _read_range(file, start, end)
         after = os.fstat(file)
+    except IsADirectoryError:  # the file has gone, and an object below its name came
+        return None
     finally:
         os.close(file)
     if generation_of(after) == generation_of(status) or (not after.st_nlink and is_same_content(after, status)):

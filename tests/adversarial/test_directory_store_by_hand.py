@@ -13,7 +13,8 @@ from pathlib import Path
 import pytest
 
 from bastion.adapters.folder.store import DirectoryStore
-from bastion.core.errors import PreconditionFailed, StoreUnavailable
+from bastion.core.errors import NotFound, PreconditionFailed, StoreUnavailable
+from bastion.folder_format import files
 from tests.adversarial.conftest import HOUR_NS, generation, keys
 
 # Files are objects
@@ -162,6 +163,24 @@ def in_the_middle(monkeypatch: pytest.MonkeyPatch, call: str, act: Callable[[], 
         return result
 
     monkeypatch.setattr(os, call, interrupted)
+
+
+def test_a_file_that_becomes_a_folder_before_it_is_opened_is_no_object(
+    folder: Path, store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "k").write_bytes(b"old")
+    look = files.status_of
+
+    def looked(at: int, name: str) -> os.stat_result | None:
+        found = look(at, name)
+        if found is not None and name == "k":
+            (folder / "k").unlink()
+            (folder / "k").mkdir()
+        return found
+
+    monkeypatch.setattr(files, "status_of", looked)
+    with pytest.raises(NotFound):
+        store.get("k")
 
 
 def test_a_file_edited_while_it_is_read_is_read_again(

@@ -17,8 +17,8 @@ from bastion.core.model.provisioning import BUILT_IN, Provisioning, why_not_plac
 from bastion.core.model.world import JobView
 from bastion.core.reconcile.checkpoints import saved_until
 from bastion.core.reconcile.job_requests import hold_of, hold_text
-from bastion.core.reconcile.reconciler import cancel_requested
 from bastion.core.reconcile.run_time import most_from_start
+from bastion.core.reconcile.user_requests import cancel_requested
 from quota import Policy
 from scheduler import Job, JobStatus, Snapshot
 
