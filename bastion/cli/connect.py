@@ -13,10 +13,11 @@ from urllib.parse import urlsplit
 from bastion.adapters.system_clock import SystemClock
 from bastion.cli.command import Invocation
 from bastion.cli.output import plain, say
-from bastion.cli.target import Target, resolve
-from bastion.cli.user import default_user
-from bastion.cli.user_config import read_config
+from bastion.cli.target import resolve
 from bastion.core.errors import Refused, StoreUnavailable
+from bastion.user_config.settings import settings
+from bastion.user_config.target import Target
+from bastion.user_config.user import default_user
 from bastion.wiring.buckets import open_place, storage_emulator
 from bastion.wiring.roots import Root, open_root, s3_endpoint
 
@@ -46,7 +47,7 @@ def open_client(call: Invocation, *, start: bool = False) -> tuple[Client, Targe
     _check_folder(target)
     check_endpoint(target.root)
     _show_waits()
-    store, inbox = open_root(target.root.url), read_config().get("inbox", "")
+    store, inbox = open_root(target.root.url), settings().get("inbox")
     return Client(store, target.root, SystemClock(), user=_user(), inbox=inbox), target
 
 

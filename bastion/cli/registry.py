@@ -97,8 +97,10 @@ ENTRIES = (
     Entry("proxy rewrap", "bastion.cli.proxy.rewrap:REWRAP", "rewrap the keys of stored objects"),
     Entry("proxy decrypt", "bastion.cli.proxy.decrypt:DECRYPT", "decrypt an object without a proxy"),
     Entry("proxy keyring", "bastion.cli.proxy.keyring:KEYRING", "create and rotate keys in a file"),
-    Entry("config set", "bastion.cli.admin.config:SET", "set a key of your config"),
-    Entry("config show", "bastion.cli.admin.config:SHOW", "show your config and the bastion in use"),
+    Entry("config set", "bastion.cli.admin.config:SET", "set a key of your config, or of a profile"),
+    Entry("config list", "bastion.cli.admin.config:LIST", "list your profiles"),
+    Entry("config activate", "bastion.cli.admin.config:ACTIVATE", "choose the profile to use"),
+    Entry("config explain", "bastion.cli.admin.config:EXPLAIN", "show the settings in force, and who set them"),
     Entry("completion", "bastion.cli.admin.completion:COMPLETION", "print a shell's completion script"),
     Entry("version", "bastion.cli.admin.version:VERSION", "show the version"),
 )
@@ -115,5 +117,5 @@ GROUPS = {
     "kubernetes": "A bastion inside a Kubernetes cluster.",
     "emulator": "Emulated clouds on this machine, for trials and tests.",
     "proxy": "The storage proxy: encrypts what jobs store in a bucket.",
-    "config": "Your config: the defaults of your commands, in $BASTION_HOME/config.toml.",
+    "config": "Your config and its profiles: the defaults of your commands, in $BASTION_HOME/config.toml.",
 }

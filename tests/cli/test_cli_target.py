@@ -9,9 +9,10 @@ import pytest
 
 from bastion.cli.command import Command
 from bastion.cli.parsing import parse
-from bastion.cli.target import Target, resolve
-from bastion.cli.user_config import bastion_home
+from bastion.cli.target import resolve
 from bastion.core.errors import Refused
+from bastion.user_config.target import Target
+from bastion.user_config.user_file import bastion_home
 
 _COMMAND = Command(summary="x", usage="", run=lambda _: 0)
 
@@ -81,12 +82,12 @@ def test_the_home_is_taken_from_xdg_unless_it_is_relative(monkeypatch, tmp_path:
 def test_settings_are_kept_shown_and_forgotten(run, home: Path) -> None:
     assert run("config", "set", "project_id", 'a "b" \\ c').code == 0
     assert run("config", "set", "root", "relative/x-bastion").code == 0
-    shown = json.loads(run("config", "show", "--output=json").out)
-    assert shown["settings"] == {"root": f"{home.parent}/relative/x-bastion", "project_id": 'a "b" \\ c'}
-    assert shown["root_from"] == str(home / "config.toml")
-    assert "project_id = a" in run("config", "show").out
+    shown = json.loads(run("config", "explain", "--output=json").out)["settings"]
+    path = str(home / "config.toml")
+    assert shown["root"] == {"value": f"{home.parent}/relative/x-bastion", "from": path}
+    assert shown["project_id"] == {"value": 'a "b" \\ c', "from": path}
     assert run("config", "set", "root", "").code == 0
-    assert json.loads(run("config", "show", "--output=json").out)["root_from"] == "default"
+    assert "the default" in json.loads(run("config", "explain", "--output=json").out)["settings"]["root"]["from"]
 
 
 def test_one_way_of_naming_the_bastion_replaces_the_other(run) -> None:
@@ -121,6 +122,11 @@ def test_a_wrong_setting_is_refused(run, home: Path, arguments: list[str], messa
         ("root = 3", 'root must be a non-empty string, like root = "..."'),
         ("root = '/a/x-bastion'\nbastion = 'y-bastion'\nbucket = '/b'", "name different bastions"),
         ("bastion = 'y-bastion'", "bucket=URL"),
+        ("profile = 3", 'profile must be a string, like profile = "team"'),
+        ("profile = 'team'", "no such profile (its profiles: none); make it: bastion config set --profile=team root"),
+        ("profiles = 'team'", "profiles must be tables"),
+        ("[profiles.team]\ncolour = 'red'", "[profiles.team]: unknown config key 'colour'"),
+        ("[profiles.'../x']\nroot = '/a/x-bastion'", "is no name of a profile"),
     ],
 )
 def test_a_broken_config_file_is_one_line_and_64(run, home: Path, text: str, message: str) -> None:

@@ -16,7 +16,6 @@ from bastion.benchmark import results as benchmark_results
 from bastion.cli import parsing
 from bastion.cli.simulate import jobs as simulated_jobs
 from bastion.cli.simulate import runs
-from bastion.cli.user_config import read_config
 from bastion.client.tensorboard import event_files
 from bastion.core import benchmark_steps
 from bastion.core.bucket import results
@@ -32,6 +31,8 @@ from bastion.emulators.gcs.iam.rules import ManagedFolder, Rules
 from bastion.emulators.gcs.resources import StorageError
 from bastion.emulators.kubernetes.apiserver import decoding
 from bastion.emulators.kubernetes.apiserver.statuses import ApiFailure
+from bastion.user_config import project_file
+from bastion.user_config.settings import settings
 from bastion.wiring.roots import parse_root
 from quota import edit_admins
 from tests.fuzz.documents_targets import QUOTAS
@@ -92,7 +93,13 @@ def _config(data: bytes) -> None:
     with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
         (Path(folder) / "config.toml").write_bytes(data)
         with mock.patch.dict("os.environ", {"BASTION_HOME": folder}):
-            read_config()
+            settings()
+
+
+def _project_file(data: bytes) -> None:
+    with tempfile.TemporaryDirectory(prefix="fuzz-") as folder:
+        (Path(folder) / project_file.FILE).write_bytes(data)
+        project_file.read_project_file(Path(folder))
 
 
 def _values(data: bytes) -> None:
@@ -278,6 +285,13 @@ TARGETS = (
     ),
     Target(name="simulated-jobs", parse=simulated_jobs.parse_jobs, errors=(Refused,), seeds=lambda: [_JOBS]),
     Target(name="user-config", parse=_config, errors=(Refused,), seeds=lambda: [_CONFIG], form=Form.LINES),
+    Target(
+        name="project-file",
+        parse=_project_file,
+        errors=(Refused,),
+        seeds=lambda: [b'profile = "team"\nproject_id = "vision"\n'],
+        form=Form.LINES,
+    ),
     Target(name="flag-values", parse=_values, errors=(Refused,), seeds=lambda: _VALUES, form=Form.BYTES),
     Target(name="command-line", parse=_command_line, errors=(Refused,), seeds=lambda: _COMMANDS, form=Form.LINES),
     Target(

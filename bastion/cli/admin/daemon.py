@@ -21,8 +21,8 @@ from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import problem_of_endpoint
 from bastion.cli.output import plain
 from bastion.cli.target import resolve
-from bastion.cli.user_config import bastion_home
 from bastion.core.model.bastion_host_jobs import SETTING, HostJobsMode
+from bastion.user_config.user_file import bastion_home
 from bastion.wiring.daemon import SLICES, build_daemon
 from bastion.wiring.local_emulators import stop_emulator, stop_kubernetes, stop_storage
 from bastion.wiring.local_home import LocalHome

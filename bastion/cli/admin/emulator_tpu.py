@@ -7,8 +7,8 @@ from pathlib import Path
 from absl import flags
 
 from bastion.cli.command import Command, Invocation
-from bastion.cli.user_config import bastion_home
 from bastion.core.errors import BastionError
+from bastion.user_config.user_file import bastion_home
 
 _PORT_MAX = 65535
 

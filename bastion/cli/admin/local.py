@@ -8,9 +8,9 @@ from absl import flags
 
 from bastion.cli.command import Command, Invocation
 from bastion.cli.output import emit_json, say
-from bastion.cli.user import default_user
-from bastion.cli.user_config import bastion_home
 from bastion.core.errors import Refused
+from bastion.user_config.user import default_user
+from bastion.user_config.user_file import bastion_home
 from bastion.wiring.local import down, status, up
 from bastion.wiring.local_home import LocalHome
 from bastion.wiring.local_kubernetes import DEFAULT_POOLS, ClusterOptions

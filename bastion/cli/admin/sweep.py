@@ -38,8 +38,8 @@ def _define(values: flags.FlagValues) -> None:
 
 def _run(call: Invocation) -> int:
     from bastion.cli.connect import open_client
-    from bastion.cli.user_config import bastion_home
     from bastion.daemon import orphans
+    from bastion.user_config.user_file import bastion_home
     from bastion.wiring.daemon import open_slices
     from bastion.wiring.local_home import LocalHome
 

@@ -13,9 +13,9 @@ from absl import flags
 from bastion.cli.command import Invocation
 from bastion.cli.jobs.secret_warning import warn_of_secrets
 from bastion.cli.output import plain, say
-from bastion.cli.user import choose_project, default_user
 from bastion.core import limits
 from bastion.core.errors import Refused
+from bastion.user_config.user import choose_project, default_user
 
 if TYPE_CHECKING:
     from bastion.benchmark.budget import WorstCase

@@ -6,9 +6,9 @@ from bastion.cli.benchmark import runs
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client, warn_if_no_daemon
 from bastion.cli.output import emit_json, say
-from bastion.cli.user import default_user
 from bastion.core import plurals
 from bastion.core.errors import Refused
+from bastion.user_config.user import default_user
 
 
 def _run(call: Invocation) -> int:

@@ -14,17 +14,17 @@ from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client, start_command
 from bastion.cli.doctor.finding import Report
 from bastion.cli.output import emit_json, plain, say
-from bastion.cli.user import default_user
 from bastion.core.bucket import keys
 from bastion.core.encryption import sidecar_contract
 from bastion.core.errors import AccessDenied, Refused
 from bastion.core.model.identity import Mode
 from bastion.core.plurals import count
+from bastion.user_config.user import default_user
 
 if TYPE_CHECKING:
     from bastion.cli.doctor.documents import Documents
-    from bastion.cli.target import Target
     from bastion.client import Client
+    from bastion.user_config.target import Target
     from bastion.wiring.roots import Root
 
 EXIT_FOUND = 1

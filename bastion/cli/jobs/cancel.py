@@ -12,14 +12,14 @@ from bastion.cli.connect import open_client, warn_if_no_daemon
 from bastion.cli.jobs import select
 from bastion.cli.jobs.waiting import tell_end, wait_for
 from bastion.cli.output import emit_json, plain, say
-from bastion.cli.target import Target
-from bastion.cli.user import default_user
 from bastion.client import Cancelled, Client, FollowOptions
 from bastion.client.jobs.groups import cancel_all, cancel_group
 from bastion.client.jobs.listing import listing
 from bastion.client.jobs.selection import Selection
 from bastion.core.errors import EXIT_DETACHED, Refused
 from bastion.core.plurals import count
+from bastion.user_config.target import Target
+from bastion.user_config.user import default_user
 
 # The requests for so many take long enough to say what is going on.
 _TELL_FROM = 200

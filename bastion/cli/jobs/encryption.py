@@ -8,9 +8,9 @@ from absl import flags
 
 from bastion.cli.command import Invocation
 from bastion.cli.output import plain, say
-from bastion.cli.user_config import read_config
 from bastion.core.encryption.key_mapping import KeyMapping
 from bastion.core.errors import Refused
+from bastion.user_config.settings import settings
 from bastion.wiring.roots import Root
 
 _FLAG = "--proxy"
@@ -37,7 +37,7 @@ def chosen_mapping(call: Invocation) -> str:
             raise Refused(f"{_FLAG} applies only to slice jobs; add --instance_type")
         return mapping
     # An empty --proxy overrides the setting, which is then not checked either.
-    setting = "" if call.flags["proxy"].present else read_config().get("proxy", "")
+    setting = "" if call.flags["proxy"].present else settings().get("proxy")
     if not setting:
         return ""
     KeyMapping.parse(setting, called="the setting proxy")

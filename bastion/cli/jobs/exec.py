@@ -9,11 +9,11 @@ from absl import flags
 
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client
-from bastion.cli.user import default_user
 from bastion.client.jobs.job_requests import ask
 from bastion.core.errors import Refused
 from bastion.core.model.job_request import RequestKind
 from bastion.core.model.running_hosts import running_host
+from bastion.user_config.user import default_user
 from bastion.wiring.host_entry import host_entry
 
 

@@ -7,11 +7,11 @@ from absl import flags
 from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client, warn_if_no_daemon
 from bastion.cli.output import emit_json, plain, say
-from bastion.cli.user import default_user
 from bastion.client.jobs.job_requests import Requested, ask
 from bastion.core import limits
 from bastion.core.errors import Refused
 from bastion.core.model.job_request import RequestKind
+from bastion.user_config.user import default_user
 
 _DOING = {RequestKind.HOLD: "holding", RequestKind.RELEASE: "releasing", RequestKind.REQUEUE: "requeueing"}
 

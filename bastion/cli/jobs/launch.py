@@ -18,11 +18,11 @@ from bastion.cli.jobs.secret_warning import warn_of
 from bastion.cli.jobs.submitted import check_quota, define_check, report_submitted, wait_for_submitted
 from bastion.cli.output import emit_json, plain, say
 from bastion.cli.target import resolve
-from bastion.cli.user import choose_project, default_user
 from bastion.core import secret_signs
 from bastion.core.bucket import keys
 from bastion.core.errors import Refused
 from bastion.core.status.document import StatusDocument
+from bastion.user_config.user import choose_project, default_user
 
 if TYPE_CHECKING:
     from bastion.client import Client

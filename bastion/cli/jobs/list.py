@@ -24,9 +24,9 @@ from bastion.core.plurals import count
 from bastion.core.status.document import StatusDocument
 
 if TYPE_CHECKING:
-    from bastion.cli.target import Target
     from bastion.client.jobs.client import Client
     from bastion.client.jobs.eta import Estimate
+    from bastion.user_config.target import Target
 
 # More than these would bury the jobs.
 _ALARMS_SHOWN = 5

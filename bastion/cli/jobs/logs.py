@@ -15,7 +15,6 @@ from bastion.cli.jobs.log_printer import LogPrinter
 from bastion.cli.jobs.waiting import tell_end, wait_for
 from bastion.cli.output import plain, say
 from bastion.cli.since import since
-from bastion.cli.target import Target
 from bastion.client import Client, Ended, FollowOptions, JobInfo, LogWindow, RunLogs, Stage, runs_of, slices_of
 from bastion.client.jobs.follow import left_out
 from bastion.core.bucket.keys import LogSource, Run
@@ -24,6 +23,7 @@ from bastion.core.model import job_spec
 from bastion.core.model.job_spec import JobSpec
 from bastion.core.model.run_public_keys import RunPublicKeys
 from bastion.core.plurals import count
+from bastion.user_config.target import Target
 
 _TAIL_MAX = 100_000
 # Of a group's completed jobs, those among so many of the newest are shown.

@@ -9,9 +9,9 @@ from bastion.cli.jobs.after import check_group, define_group
 from bastion.cli.jobs.command_line import wanted_labels
 from bastion.cli.output import plain
 from bastion.cli.parsing import did_you_mean
-from bastion.cli.user import default_user
 from bastion.client.jobs.selection import STATUSES, Selection
 from bastion.core.errors import Refused
+from bastion.user_config.user import default_user
 
 
 def define(values: flags.FlagValues, verb: str) -> None:

@@ -10,11 +10,11 @@ from bastion.cli.connect import start_command, warn_if_no_daemon
 from bastion.cli.jobs.log_printer import LogPrinter
 from bastion.cli.jobs.waiting import next_steps, tell_end, wait_for
 from bastion.cli.output import emit_json, say
-from bastion.cli.target import Target
 from bastion.client import Client, Ended, FollowOptions, JobInfo, Stage, Submitted
 from bastion.core.bucket import keys
 from bastion.core.errors import Refused
 from bastion.core.model.job_spec import JobSpec
+from bastion.user_config.target import Target
 
 
 def define_check(values: flags.FlagValues) -> None:

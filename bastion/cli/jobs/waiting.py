@@ -9,7 +9,6 @@ from bastion.cli.jobs.log_printer import LogPrinter
 from bastion.cli.output import plain, say
 from bastion.cli.phrases import backlog, ending, progress
 from bastion.cli.progress_line import ProgressLine
-from bastion.cli.target import Target
 from bastion.client import (
     CaughtUp,
     Client,
@@ -25,6 +24,7 @@ from bastion.client import (
 )
 from bastion.core.errors import EXIT_DETACHED, EXIT_INFRASTRUCTURE
 from bastion.ports import Clock
+from bastion.user_config.target import Target
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

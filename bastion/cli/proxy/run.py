@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from bastion.cli.command import Command, Invocation
-from bastion.cli.user_config import bastion_home
+from bastion.user_config.user_file import bastion_home
 
 
 def _run(_call: Invocation) -> int:

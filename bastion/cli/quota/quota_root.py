@@ -11,9 +11,9 @@ from absl import flags
 from bastion.cli.command import Invocation
 from bastion.cli.connect import check_endpoint, open_client
 from bastion.cli.output import plain, say
-from bastion.cli.target import Target
-from bastion.cli.user_config import config_path, read_config
 from bastion.core.errors import Refused
+from bastion.user_config.settings import settings
+from bastion.user_config.target import Target
 from bastion.wiring.roots import Root, open_root, parse_root
 
 if TYPE_CHECKING:
@@ -53,14 +53,15 @@ def _private_root(flag: str | None, target: Target) -> Root | None:
     """The quota file's own ROOT; None if it is under the bastion's."""
     if flag == "":
         raise Refused("--quota_root is empty; give it a value or leave it out")
-    url = read_config().get("quota_root") if flag is None else flag
+    setting = settings().found.get("quota_root") if flag is None else None
+    url = setting.value if setting is not None else flag
     if url is None:
         return None
     root = parse_root(url)
     if root.bastion == target.root.bastion:
         return None if root == target.root else root
-    if flag is None:
-        say(f"bastion: ignoring quota_root in {config_path()}: it is for {root.bastion}")
+    if setting is not None:
+        say(f"bastion: ignoring quota_root in {setting.source}: it is for {root.bastion}")
         return None
     raise Refused(
         f"--quota_root={plain(url)} is for {root.bastion}, but the bastion is {target.root.bastion}; its private quota "

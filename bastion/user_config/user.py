@@ -6,10 +6,10 @@ import getpass
 import re
 from typing import TYPE_CHECKING
 
-from bastion.cli.output import plain
-from bastion.cli.user_config import read_config
 from bastion.core.bucket import keys
 from bastion.core.errors import NotFound, Refused
+from bastion.core.plain_text import plain
+from bastion.user_config.settings import settings
 from quota import QuotaFileError
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ _USER_MAX_CHARS = 128
 
 def default_user() -> str:
     """The user config's `user_id`, else the login name, with unusual characters replaced. Raises Refused."""
-    configured = read_config().get("user_id")
+    configured = settings().get("user_id")
     if configured:
         return configured
     try:
@@ -38,7 +38,7 @@ def choose_project(client: Client, user: str) -> str:
 
     Raises Refused if the user has no project, or several; or if the quota file is missing or not valid.
     """
-    configured = read_config().get("project_id")
+    configured = settings().get("project_id")
     if configured:
         return configured
     where = f"{client.root.url}/{keys.PROJECT_QUOTAS}"
