@@ -18,7 +18,7 @@ ENV PIP_NO_CACHE_DIR=1 PIP_DISABLE_PIP_VERSION_CHECK=1
 WORKDIR /opt/bastion
 # Only wheels whose hashes are in the lock files; pip would fetch what builds a source archive without any.
 COPY bastion/requirements bastion/requirements
-RUN for name in base $(echo "$EXTRAS" | tr , " "); do set -- "$@" "--requirement=bastion/requirements/$name.lock"; done && \
+RUN for name in base daemon $(echo "$EXTRAS" | tr , " "); do set -- "$@" "--requirement=bastion/requirements/$name.lock"; done && \
     python -m pip install --require-hashes --only-binary=:all: "$@"
 COPY pyproject.toml README.md ./
 COPY quota quota

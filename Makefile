@@ -24,7 +24,7 @@ CYCLONEDX_VENV := $(VENV)/cyclonedx
 # What `make sbom` lists, and `make release` puts into the image.
 EXTRAS ?= kubernetes,s3,kms
 comma := ,
-LOCKS := $(foreach name,base $(subst $(comma), ,$(EXTRAS)),--requirement=bastion/requirements/$(name).lock)
+LOCKS := $(foreach name,base daemon $(subst $(comma), ,$(EXTRAS)),--requirement=bastion/requirements/$(name).lock)
 LOCKED := --quiet --disable-pip-version-check --require-hashes --only-binary=:all:
 
 # Wheels to read, not to install: what each Terraform provider accepts (tests/deploy/schema).

@@ -172,7 +172,9 @@ install_release() {
   if [[ ! -e "$folder/.complete" ]]; then
     say "installing $package"
     fetch
-    for name in base $extras; do
+    for name in base daemon $extras; do
+      # Older packages have it all in base.
+      [[ "$name" != daemon || -e "$locks/daemon.lock" ]] || continue
       [[ -e "$locks/$name.lock" ]] || fail "$package has no lock file for $name; build it from a newer commit"
       requirements+=("--requirement=$locks/$name.lock")
     done

@@ -135,8 +135,8 @@ def check_profile(name: str, where: str = "") -> str:
     """The name. Raises Refused if a profile cannot have it; `where` begins the message."""
     if not _PROFILE.fullmatch(name):
         raise Refused(
-            f"{where}{plain(name)!r} is no name of a profile: 1 to 63 letters, digits, '.', '_' and '-', with a letter or a "
-            "digit first"
+            f"{where}{plain(name)!r} is no name of a profile: 1 to 63 letters, digits, '.', '_' and '-', with a letter "
+            "or a digit first"
         )
     return name
 

@@ -37,6 +37,7 @@ from bastion.daemon.run_secret import read_run_keys
 from bastion.daemon.tick import DaemonOptions
 from bastion.emulators.tpu.address import EmulatorAddress, locate
 from bastion.ports import ObjectStore, Provisioner
+from bastion.wiring.daemon_extra import check_daemon_extra
 from bastion.wiring.host_jobs import HostJobs
 from bastion.wiring.kubernetes_clusters import KubernetesClusters, connector
 from bastion.wiring.local_disk import DiskWatch
@@ -258,6 +259,7 @@ def _connect_to(root: Root) -> Callable[[CloudApi], Provisioner]:
     startup_script = importlib.resources.files("bastion.agent").joinpath("startup.sh").read_text("utf-8")
 
     def connect(api: CloudApi) -> Provisioner:
+        check_daemon_extra("a daemon that creates TPU slices")
         with LIBRARIES:
             from bastion.adapters.tpu.provisioner import CloudTpuProvisioner, CloudTpuSettings
 

@@ -22,6 +22,7 @@ from bastion.emulators.markers import HOME_MARKER
 from bastion.emulators.tpu.address import EmulatorAddress, locate
 from bastion.processes import ProcessId, end_marked, marked
 from bastion.wiring import local_daemon, local_emulators, local_kubernetes
+from bastion.wiring.daemon_extra import check_daemon_extra
 from bastion.wiring.local_home import LocalBastionError, LocalHome
 from bastion.wiring.local_kubernetes import ClusterOptions
 from bastion.wiring.local_starter_quota import write_starter_quota
@@ -65,6 +66,7 @@ def up(home: LocalHome, *, user: str, say: Callable[[str], None], cluster: Clust
         say: Called with each step, for the user.
         cluster: The emulated cluster that this bastion has from now on. None: it has one only if it had one before.
     """
+    check_daemon_extra("the bastion on this machine", extra="local")
     try:
         for folder in (home.path, home.run_dir, home.emulator_dir):
             folder.mkdir(parents=True, exist_ok=True)

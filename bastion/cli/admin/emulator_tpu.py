@@ -9,6 +9,7 @@ from absl import flags
 from bastion.cli.command import Command, Invocation
 from bastion.core.errors import BastionError
 from bastion.user_config.user_file import bastion_home
+from bastion.wiring.daemon_extra import check_daemon_extra
 
 _PORT_MAX = 65535
 
@@ -63,6 +64,7 @@ def _define(values: flags.FlagValues) -> None:
 
 
 def _run(call: Invocation) -> int:
+    check_daemon_extra("the emulated Cloud TPU")
     from bastion.emulators.state_folder import EmulatorRunning
     from bastion.emulators.tpu.address import locate
     from bastion.emulators.tpu.capacity import parse_limits
