@@ -187,9 +187,12 @@ def _micros(seconds: float) -> int:
     return int(whole) * 1_000_000 + round(fraction * 1e6)
 
 
-def _seconds(instant: int | str) -> float | str:
-    """Return seconds. Earlier versions wrote an instant as text if its microseconds did not convert back."""
-    return instant if isinstance(instant, str) else instant / 1e6
+def _seconds(instant: float | str) -> float | str:
+    """Return seconds. Earlier versions wrote an instant as text if its microseconds did not convert back.
+
+    Another's writer may have fractions of microseconds; the document written again would not have them.
+    """
+    return instant if isinstance(instant, str) else round(instant) / 1e6
 
 
 def _leave_out(document: dict[str, Any], queued: dict[str, Any], wanted: Wanted) -> None:

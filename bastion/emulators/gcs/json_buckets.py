@@ -5,6 +5,7 @@ Settings in `_KEPT` are kept and shown, and have no effect; others are accepted 
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from bastion.emulators.gcs.calls import Call
@@ -15,7 +16,7 @@ from bastion.emulators.gcs.resources import NoSuchBucket
 from bastion.emulators.gcs.storage_errors import not_served
 from bastion.net.http1 import Response
 from bastion.storage_wire.documents import text_field
-from bastion.storage_wire.refusals import not_allowed, required
+from bastion.storage_wire.refusals import Refusal, not_allowed, required
 
 _PAGE_MAX = 1000
 _KEPT = (
@@ -26,6 +27,8 @@ _KEPT = (
     "softDeletePolicy",
     "versioning",
 )
+_BOOLEANS = frozenset({"defaultEventBasedHold"})
+_NAMES: Mapping[type, str] = {bool: "a boolean", dict: "an object"}
 
 
 def buckets(call: Call) -> Response:
@@ -38,8 +41,9 @@ def buckets(call: Call) -> Response:
             name = text_field(document, "name")
             if not name:
                 raise required("name")
+            given = _settings(document)
             call.buckets.create(name, project=call.parameters.get("project"))
-            return call.answer(bucket_json(name, call.base, _changed(call, name, document)))
+            return call.answer(bucket_json(name, call.base, _changed(call, name, given)))
         case _:
             raise not_allowed(call.method, call.request.path)
 
@@ -69,7 +73,7 @@ def one_bucket(call: Call, name: str) -> Response:
             return call.answer(_shown(call, name))
         case "PATCH" | "PUT":
             opened.need(Action.UPDATE_BUCKET)
-            return call.answer(bucket_json(name, call.base, _changed(call, name, call.document())))
+            return call.answer(bucket_json(name, call.base, _changed(call, name, _settings(call.document()))))
         case "DELETE":
             call.buckets.delete(name)
             return Response(status=204)
@@ -81,9 +85,18 @@ def _shown(call: Call, name: str) -> Json:
     return bucket_json(name, call.base, call.buckets.open(name).rules().settings)
 
 
-def _changed(call: Call, name: str, document: Json) -> Json:
-    """Keep the settings in a document, each as a whole; null takes one away."""
+def _settings(document: Json) -> Json:
+    """The settings in a document that are kept. Raises Refusal if one has the wrong type."""
     given = {key: document[key] for key in _KEPT if key in document}
+    for key, value in given.items():
+        expected = bool if key in _BOOLEANS else dict
+        if value is not None and not isinstance(value, expected):
+            raise Refusal(400, "invalid", f"The value of {key} must be {_NAMES[expected]}.")
+    return given
+
+
+def _changed(call: Call, name: str, given: Json) -> Json:
+    """Keep the settings, each as a whole; null takes one away."""
     if not given:
         return call.buckets.open(name).rules().settings
 

@@ -137,6 +137,16 @@ def test_what_clients_ask_of_a_bucket_beside_its_objects_has_an_answer(
     assert key in document(endpoint.ask(method, f"/storage/v1/b/lake{part}", body))
 
 
+@pytest.mark.parametrize(
+    ("key", "value"), [("iamConfiguration", True), ("defaultEventBasedHold", {}), ("lifecycle", "x")]
+)
+def test_a_setting_of_the_wrong_type_is_refused_and_makes_no_bucket(endpoint: Endpoint, key: str, value: Any) -> None:
+    assert endpoint.ask("POST", "/storage/v1/b", {"name": "pond", key: value}).status == 400
+    assert endpoint.ask("GET", "/storage/v1/b/pond").status == 404
+    assert endpoint.ask("PATCH", "/storage/v1/b/lake", {key: value}).status == 400
+    assert document(endpoint.ask("GET", "/storage/v1/b"))["items"][0]["name"] == "lake"
+
+
 def test_every_permission_asked_for_is_granted(endpoint: Endpoint) -> None:
     answer = document(endpoint.ask("GET", "/storage/v1/b/lake/iam/testPermissions?permissions=a&permissions=b"))
 
