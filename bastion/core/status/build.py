@@ -330,7 +330,7 @@ def _invalid(views: Mapping[str, JobView]) -> Iterable[InvalidEntry]:
 
 
 def _refused(outside: Outside) -> Iterable[InvalidEntry]:
-    """Specs that were refused before: each keeps its explanation."""
+    """Specs that were refused before, in inboxes and beside them: each keeps its explanation."""
     for each in sorted(outside.explained, key=lambda each: (each.name, each.owner)):
-        if each.owner and not each.request:
-            yield InvalidEntry(name=each.name, problem=plain_line(each.problem), user=each.owner)
+        if not each.request:
+            yield InvalidEntry(name=each.name, problem=plain_line(each.problem), user=each.owner or None)
