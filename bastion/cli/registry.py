@@ -40,6 +40,8 @@ ENTRIES = (
     Entry("hold", "bastion.cli.jobs.hold:HOLD", "keep jobs from starting"),
     Entry("release", "bastion.cli.jobs.hold:RELEASE", "let held jobs start"),
     Entry("requeue", "bastion.cli.jobs.hold:REQUEUE", "stop running jobs and queue them again"),
+    Entry("edit", "bastion.cli.jobs.edit:EDIT", "change a job that waits or runs"),
+    Entry("rerun", "bastion.cli.jobs.rerun:RERUN", "run a job again, the same or changed"),
     Entry("doctor", "bastion.cli.doctor.doctor:DOCTOR", "say what is wrong with a bastion, and what to do"),
     Entry("benchmark check", "bastion.cli.benchmark.check:CHECK", "show what a benchmark would run and cost"),
     Entry("benchmark run", "bastion.cli.benchmark.run:RUN", "run a benchmark, or go on with it"),

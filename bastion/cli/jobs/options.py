@@ -217,21 +217,21 @@ def read(call: Invocation) -> JobOptions:
         priority=call.flags.priority,
         env_vars=variables,
         cleanup_command=call.flags.cleanup_command,
-        expected_duration_seconds=_duration(call, "expected_duration"),
+        expected_duration_seconds=duration(call, "expected_duration"),
         max_tries=call.flags.max_tries,
         setup=call.flags.setup,
         output_dir=call.flags.output_dir or (_OUTPUT_DIR if call.flags.tensorboard else None),
         output_sync=call.flags.output_sync,
-        max_run_seconds=_duration(call, "max_run"),
-        max_wait_seconds=_duration(call, "max_wait"),
+        max_run_seconds=duration(call, "max_run"),
+        max_wait_seconds=duration(call, "max_wait"),
         proxy=encryption.chosen_mapping(call) or None,
         image=image or None,
         inputs=_inputs(call.flags.input) or None,
         output_to=_output_to(call),
         labels=labels or None,
-        after_at_most_seconds=_duration(call, "after_at_most"),
+        after_at_most_seconds=duration(call, "after_at_most"),
         group=call.flags.group,
-        stuck_after_seconds=_duration(call, "stuck_after", least=limits.STUCK_AFTER_MIN_SECONDS),
+        stuck_after_seconds=duration(call, "stuck_after", least=limits.STUCK_AFTER_MIN_SECONDS),
         secrets=secret_references(call.flags.secret, variables) or None,
         root=call.flags.root_user or None,
     )
@@ -278,7 +278,7 @@ def labels_and_image(call: Invocation) -> tuple[dict[str, str], str]:
     return assigned_labels(call.flags.label), image
 
 
-def _duration(call: Invocation, flag: str, *, least: int = 1) -> int | None:
+def duration(call: Invocation, flag: str, *, least: int = 1) -> int | None:
     """The seconds of a flag like `90s`, `45m`, `2h` or `3d`; None without it."""
     text = call.flags[flag].value
     if not text:

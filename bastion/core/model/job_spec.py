@@ -406,6 +406,11 @@ class JobOptions:
 _NO_OPTIONS = JobOptions()
 
 
+def creation_time(now: float) -> str:
+    """`metadata.creation_time` of a spec that is made at that time, in seconds since the epoch."""
+    return datetime.fromtimestamp(now, timezone.utc).strftime(_CREATION_TIME)
+
+
 def new(
     *,
     name: str,
@@ -427,7 +432,7 @@ def new(
         "metadata": {
             "user_id": user_id,
             "project_id": project_id,
-            "creation_time": datetime.fromtimestamp(now, timezone.utc).strftime(_CREATION_TIME),
+            "creation_time": creation_time(now),
             "resources": {},
             "priority": options.priority,
             "job_id": None,

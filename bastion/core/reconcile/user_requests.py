@@ -7,6 +7,7 @@ from dataclasses import replace
 from bastion.core.bucket import keys
 from bastion.core.errors import EXIT_CANCELLED
 from bastion.core.instants import duration
+from bastion.core.model import spec_changes
 from bastion.core.model.audit import Audited, Came, Request
 from bastion.core.model.job_record import (
     Cause,
@@ -143,6 +144,8 @@ class UserRequests(Cleaning):
             by = self.view.owner or spec.user_id
             told = asked.by_spec(Request.REPLACE, self.view, spec, self.world)
             return self._cancel(record, "another job with the same name replaced its spec", by, told)
+        changed = spec_changes.changes(spec, record.job)
+        text = f"updated to version {spec.version}" + (f": {spec_changes.text(changed)}" if changed else "")
         if record.status is Status.PENDING:
             changes = {**inbox.pinned(self.view), "job": spec, **tries.NONE_BEFORE}
             if record.had_attempt and record.started is None:
@@ -150,7 +153,10 @@ class UserRequests(Cleaning):
             if spec.limits.after != record.job.limits.after:
                 changes["after_met"] = None
             told = asked.by_spec(Request.UPDATE, self.view, spec, self.world)
-            return self._evolve(record, f"updated to version {spec.version}", asked=told, **changes)
+            return self._evolve(record, text, asked=told, **changes)
+        if record.status is Status.ACTIVE and spec_changes.keeps_running(changed):
+            told = asked.by_spec(Request.UPDATE, self.view, spec, self.world)
+            return self._evolve(record, text, asked=told, **inbox.pinned(self.view), job=spec)
         return self._end(record, Cause.UPDATED, f"new spec, version {spec.version}")
 
     def _cancel(self, record: JobRecord, message: str, by: str, told: Audited) -> JobRecord:
