@@ -78,7 +78,7 @@ def parse(name: str, command: Command, arguments: Sequence[str]) -> Invocation:
     split = _split(name, values, arguments[:until])
     after = tuple(arguments[until + 1 :]) if until < len(arguments) else None
     for assignment in split.assignments:
-        _check_value(name, values, assignment)
+        check_value(name, values, assignment)
     try:
         values([name, *split.assignments])
     except flags.Error as error:
@@ -124,7 +124,7 @@ def _split(name: str, values: flags.FlagValues, arguments: Sequence[str]) -> _Sp
     return split
 
 
-def _check_value(name: str, values: flags.FlagValues, assignment: str) -> None:
+def check_value(name: str, values: flags.FlagValues, assignment: str) -> None:
     """Refuse a bad number or boolean; absl's message would show Python's error."""
     flag, _, value = assignment.removeprefix("--").partition("=")
     kinds = {"int": "a whole number", "float": "a number", "bool": "true or false"}

@@ -170,7 +170,7 @@ def test_one_workers_output_costs_its_own_segments_only(run, bastion, remote) ->
 def test_launch_without_waiting_costs_what_the_table_says(run, bastion, remote) -> None:
     bastion.settle(2)
     assert run("launch", "--name=job", "--", "true").code == 0
-    assert remote.requests == documented("bastion launch")
+    assert remote.requests == documented("bastion launch --name=NAME")
 
 
 def test_each_awaited_job_costs_what_the_table_says(run, bastion, remote) -> None:
@@ -178,7 +178,7 @@ def test_each_awaited_job_costs_what_the_table_says(run, bastion, remote) -> Non
     finished(bastion, "second")
     remote.reset()
     assert run("launch", "--name=job", "--after=first", "--after=second", "--", "true").code == 0
-    more = remote.requests - documented("bastion launch")
+    more = remote.requests - documented("bastion launch --name=NAME")
     assert more <= 2 * documented("bastion launch --after=OTHER")
     assert more > documented("bastion launch --after=OTHER")
 
@@ -198,7 +198,7 @@ def test_waiting_costs_its_beginning_its_end_and_the_slots(run, bastion, remote,
         done = run("logs", "-f", "job") if command == "logs" else run("cancel", "--wait", "job")
     assert done.code == 0
     slots = (bastion.clock.now() - began) / 2
-    name = {"launch": "bastion launch --wait", "logs": "bastion logs -f JOB", "cancel": "bastion cancel --wait JOB"}
+    name = {"launch": "bastion launch --name=NAME --wait", "logs": "bastion logs -f JOB", "cancel": "bastion cancel --wait JOB"}
     print(command, remote.requests, slots, remote.calls)
     assert remote.requests <= documented(name[command]) + slots
 

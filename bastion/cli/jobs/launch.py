@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from absl import flags
@@ -11,7 +12,7 @@ from bastion.cli.command import Command, Invocation
 from bastion.cli.connect import open_client
 from bastion.cli.jobs import after as job_after
 from bastion.cli.jobs import code as job_code
-from bastion.cli.jobs import encryption
+from bastion.cli.jobs import encryption, job_file
 from bastion.cli.jobs import options as job_options
 from bastion.cli.jobs.command_line import command_line, draw_name, one_word, unwrap
 from bastion.cli.jobs.secret_warning import warn_of
@@ -33,6 +34,7 @@ _EXAMPLE = "bastion launch --instance_type=tpu-v4-32 --wait -- python3 train.py"
 
 
 def _define(values: flags.FlagValues) -> None:
+    job_file.define(values)
     job_options.define(values)
     flags.DEFINE_boolean(
         "wait", False, "Show progress and output until the job ends, and return its exit code.", flag_values=values
@@ -53,8 +55,9 @@ def _define(values: flags.FlagValues) -> None:
 def _run(call: Invocation) -> int:
     from bastion.core.model import job_spec
 
-    arguments, hints = _arguments(call)
-    command = command_line(arguments)
+    call, written = job_file.merged(call)
+    arguments, hints = (written.split(), []) if written else _arguments(call)
+    command = written or command_line(arguments)
     options = job_options.read(call)
     # Everything that needs no bastion is checked first: opening the client may start one.
     root = resolve(call.flags).root
@@ -64,22 +67,28 @@ def _run(call: Invocation) -> int:
     keys.check_job_name(name, bastion=root.bastion, new=True)
     for hint in hints:
         say(f"bastion: {hint}")
-    bundle = job_code.pack_bundle(call, without=job_code.file_of_stdout() if call.flags.dry_run else "")
     client, target = open_client(call, start=not call.flags.dry_run)
-    options = replace(options, after=job_after.resolve(call, client, name) or None)
-    spec = job_spec.new(
+    make = partial(
+        job_spec.new,
         name=name,
         bastion=client.bastion,
         command=command,
         user_id=user,
         project_id=call.flags.project_id or choose_project(client, user),
         now=client.clock.now(),
-        options=replace(options, code_asset_path=None if bundle is None else job_code.url_of(client, bundle)),
     )
+    options = replace(options, after=job_after.resolve(call, client, name) or None)
+    spec = make(options=options)
+    if not call.flags.dry_run:  # packing and uploading take long: whatever can refuse the job comes first
+        if call.flags.name is not None:
+            client.check_free(name)
+        warn_of(spec)
+        check_quota(call, client, spec)
+    bundle = job_code.pack_bundle(call, without=job_code.file_of_stdout() if call.flags.dry_run else "")
+    if bundle is not None:
+        spec = make(options=replace(options, code_asset_path=job_code.url_of(client, bundle)))
     if call.flags.dry_run:
         return _show(call, client, spec, bundle)
-    warn_of(spec)
-    check_quota(call, client, spec)
     if bundle is not None:
         job_code.store(client, bundle)
     submitted = client.submit(spec)
@@ -160,6 +169,10 @@ LAUNCH = Command(
 
         Without --project_id, the job is charged to your only project in the bastion's quota file. If no bastion is
         configured, the one on this machine is used, and started if necessary.
+
+        --file=job.toml has flags as keys: instance_type = "tpu-v4-32", priority = 2, label = ["team=vision"], env as a
+        table, and command, a command line or a list of arguments. What is on the command line wins; env and label are
+        joined name by name.
 
         With --proxy, a proxy on each host encrypts what the job stores in the named buckets; see
         docs/how-to/encrypt-a-bucket.md.

@@ -16,6 +16,13 @@ from bastion.core.model.lifecycle import Status
 _TRIES = 5
 
 
+def _exists(name: str) -> Refused:
+    return Refused(
+        f"a job named {name!r} already exists (bastion why {name}); choose another name, or cancel it first: "
+        f"bastion cancel --wait {name}"
+    )
+
+
 class Client(Lookup):
     """One bastion for its users."""
 
@@ -48,6 +55,12 @@ class Client(Lookup):
         uid = self._uid(spec.name, meta.generation, owner=owner)
         return Submitted(name=spec.name, uid=uid, generation=meta.generation)
 
+    def check_free(self, name: str) -> None:
+        """Raise Refused if a live job, or a spec that is not accepted, has the name."""
+        places = {keys.active(name), self.spec_key(name)}
+        if any(self.store.head(key) is not None for key in places):
+            raise _exists(name)
+
     def _put_spec(self, name: str, content: bytes, owner: str, *, generation: int) -> ObjectMeta:
         try:
             return self.store.put(keys.active(name, owner), content, generation=generation)
@@ -69,13 +82,9 @@ class Client(Lookup):
 
     def _update(self, spec: job_spec.JobSpec, content: bytes, owner: str) -> Submitted:
         name = spec.name
-        exists = Refused(
-            f"a job named {name!r} already exists (bastion why {name}); choose another name, or cancel it first: "
-            f"bastion cancel --wait {name}"
-        )
         state = self._state(name)
         if spec.version is None or not isinstance(state, JobRecord):
-            raise exists
+            raise _exists(name)
         present = state.job.version or 0
         if spec.version != present + 1:
             raise Refused(
