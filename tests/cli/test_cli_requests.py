@@ -198,7 +198,11 @@ def test_waiting_costs_its_beginning_its_end_and_the_slots(run, bastion, remote,
         done = run("logs", "-f", "job") if command == "logs" else run("cancel", "--wait", "job")
     assert done.code == 0
     slots = (bastion.clock.now() - began) / 2
-    name = {"launch": "bastion launch --name=NAME --wait", "logs": "bastion logs -f JOB", "cancel": "bastion cancel --wait JOB"}
+    name = {
+        "launch": "bastion launch --name=NAME --wait",
+        "logs": "bastion logs -f JOB",
+        "cancel": "bastion cancel --wait JOB",
+    }
     print(command, remote.requests, slots, remote.calls)
     assert remote.requests <= documented(name[command]) + slots
 
