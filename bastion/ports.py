@@ -7,14 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from bastion.core import limits
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.model.audit import Proof
 from bastion.core.model.gangs import CapacityModel, GangRef, GangRequest, GangStatus, Place
-from bastion.core.model.identity import Identity, Inbox
 from bastion.core.model.running_hosts import RunningHost
+
+if TYPE_CHECKING:
+    from bastion.core.model.identity import Identity, Inbox
 
 __all__ = [
     "CapacityModel",

@@ -25,7 +25,13 @@ def emit_json(document: Any) -> None:
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Format plain cells in columns two spaces apart, with a final newline."""
-    cells = [[plain(cell) for cell in row] for row in (header, *rows)]
-    widths = [max(len(row[column]) for row in cells) for column in range(len(header))]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in cells)
-    return "".join(f"{line}\n" for line in lines)
+    cells = [_plain_row(row) for row in (header, *rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    pattern = "  ".join(f"{{:<{width}}}" for width in widths)
+    return "".join([pattern.format(*row).rstrip() + "\n" for row in cells])
+
+
+def _plain_row(row: Sequence[str]) -> Sequence[str]:
+    """One look at the row instead of one at each cell, since nearly all are plain."""
+    whole = "".join(row)
+    return row if whole.isascii() and whole.isprintable() else [plain(cell) for cell in row]

@@ -19,10 +19,11 @@ from bastion.core.bucket import keys
 from bastion.core.errors import NotFound
 from bastion.core.model import bastion_host_jobs, job_spec
 from bastion.core.model.bastion_host_jobs import HostJobsMode
-from bastion.core.model.identity import Identity, Inbox, Mode
+from bastion.core.model.identity import Identity, Inbox
 from bastion.core.model.job_record import JobRecord
 from bastion.core.model.job_record import read as read_record
 from bastion.core.model.job_spec import JobOptions
+from bastion.core.model.mode import Mode
 from bastion.core.model.provisioning import BUILT_IN, Provisioning
 from bastion.core.model.world import Installation
 from bastion.core.reconcile.sweep import PAST_RUNS_KEPT_SECONDS

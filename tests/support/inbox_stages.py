@@ -14,7 +14,8 @@ from bastion.adapters.gcs.store import GcsStore
 from bastion.adapters.inbox_proof import BucketProof, FolderProof
 from bastion.adapters.prefixed_store import PrefixedStore
 from bastion.core.bucket import keys
-from bastion.core.model.identity import Identity, Inbox, Mode
+from bastion.core.model.identity import Identity, Inbox
+from bastion.core.model.mode import Mode
 from bastion.folder_format import inboxes
 from bastion.ports import InboxProof, ObjectStore
 from tests.support.rights import deployment, how_to

@@ -14,7 +14,8 @@ from bastion.cli.output import emit_json, plain, say
 from bastion.cli.parsing import did_you_mean
 from bastion.core.bucket import keys
 from bastion.core.errors import AccessDenied, Refused
-from bastion.core.model.identity import Identity, Mode
+from bastion.core.model.identity import Identity
+from bastion.core.model.mode import Mode
 from bastion.core.plurals import count
 from bastion.wiring.roots import Root
 

@@ -11,7 +11,7 @@ from bastion.cli.doctor import bucket_settings, grants
 from bastion.cli.doctor.finding import Report
 from bastion.cli.doctor.grants import Right
 from bastion.core.bucket import keys
-from bastion.core.model.identity import Mode
+from bastion.core.model.mode import Mode
 from bastion.wiring.roots import Root
 
 _PERMISSIONS = {

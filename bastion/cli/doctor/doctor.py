@@ -17,7 +17,7 @@ from bastion.cli.output import emit_json, plain, say
 from bastion.core.bucket import keys
 from bastion.core.encryption import sidecar_contract
 from bastion.core.errors import AccessDenied, Refused
-from bastion.core.model.identity import Mode
+from bastion.core.model.mode import Mode
 from bastion.core.plurals import count
 from bastion.user_config.user import default_user
 

@@ -16,7 +16,8 @@ from bastion.core.instants import duration
 from bastion.core.model import daemon_settings, identity, lease
 from bastion.core.model.bastion_host_jobs import SETTING, HostJobsMode
 from bastion.core.model.daemon_settings import SettingsError
-from bastion.core.model.identity import Identity, Mode
+from bastion.core.model.identity import Identity
+from bastion.core.model.mode import Mode
 from bastion.core.model.provisioning import Provisioning
 from bastion.core.status.document import StatusDocument
 from bastion.ports import ObjectStore, StoredObject

@@ -10,7 +10,7 @@ from itertools import islice
 from bastion.cli.doctor.finding import Report
 from bastion.cli.doctor.grants import USERS_WRITE
 from bastion.core.bucket import keys
-from bastion.core.model.identity import Mode
+from bastion.core.model.mode import Mode
 from bastion.folder_format.keys import HIDDEN_FOLDER
 from bastion.wiring.roots import Root
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from bastion.cli.doctor.finding import Finding, Severity
 from bastion.core.bucket import keys
-from bastion.core.model.identity import Mode
+from bastion.core.model.mode import Mode
 
 
 class Right(enum.Flag):

@@ -109,7 +109,8 @@ def listing(
     unread: list[str] = []
     left_out = False
     if not selection.wants_ended:
-        live = [_live(entry) for entry in client.entries(again=False).values() if selection.entry(entry)]
+        every = selection.is_all
+        live = [_live(entry) for entry in client.entries(again=False).values() if every or selection.entry(entry)]
         live.sort(key=_rank)
         unread, submitted, left_out = _submitted(client, selection, specs)
         refused = [

@@ -15,7 +15,7 @@ from bastion.client.jobs.results import Result, read_result
 from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.errors import InvalidDocument, NotFound, ObjectTooLarge, StoreError
-from bastion.core.model.identity import Mode
+from bastion.core.model.mode import Mode
 from bastion.core.status import packing
 from bastion.core.status.document import BacklogEntry, JobEntry, StatusDocument
 from bastion.ports import Clock, ObjectStore

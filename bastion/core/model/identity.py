@@ -5,7 +5,6 @@ Only administrators and the daemon may write it.
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -13,15 +12,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from bastion.core import documents
 from bastion.core.bucket import keys
 from bastion.core.errors import InvalidDocument
+from bastion.core.model.mode import Mode
 
 _USERS_MAX = 10_000
-
-
-class Mode(str, Enum):
-    """Where specs and requests come from."""
-
-    OPEN = "open"  # from `jobs/active/`, written by anybody; `user_id` is self-declared
-    INBOX = "inbox"  # from `inbox/<user>/`, written by that user only
 
 
 class Inbox(BaseModel):

@@ -10,10 +10,10 @@ from bastion.core import limits
 from bastion.core.bucket.protocol import HostPhase
 from bastion.core.model.awaiting import Awaiting
 from bastion.core.model.gangs import GangState, GangStatus
-from bastion.core.model.identity import Mode
 from bastion.core.model.job_record import JobRecord, Waiting
 from bastion.core.model.job_spec import JobSpec
 from bastion.core.model.lifecycle import Status
+from bastion.core.model.mode import Mode
 from bastion.core.model.world import JobView, Outside, World
 from bastion.core.plain_text import plain_line
 from bastion.core.reconcile.checkpoints import saved_until, steps

@@ -14,9 +14,9 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, SerializerFunctionWrapHandler, model_serializer
 
-from bastion.core.model.identity import Mode
 from bastion.core.model.job_record import Instant
 from bastion.core.model.lifecycle import Status
+from bastion.core.model.mode import Mode
 
 
 class Phase(str, Enum):

@@ -16,7 +16,7 @@ from pydantic import ValidationError
 
 from bastion.core import documents, limits
 from bastion.core.errors import InvalidDocument
-from bastion.core.model.identity import Mode
+from bastion.core.model.mode import Mode
 from bastion.core.status.document import JobEntry, Phase, StatusDocument
 
 FORMAT = 2

@@ -11,7 +11,8 @@ from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.errors import InvalidDocument, NotFound, StoreError
 from bastion.core.model import identity
-from bastion.core.model.identity import Identity, Mode
+from bastion.core.model.identity import Identity
+from bastion.core.model.mode import Mode
 from bastion.daemon.observe.last_good import NOTHING_LOADED, LastGood, Loaded
 from bastion.daemon.observe.listings import LoneObject
 from bastion.ports import ObjectStore

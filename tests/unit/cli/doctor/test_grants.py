@@ -7,7 +7,7 @@ import pytest
 from bastion.cli.doctor import grants
 from bastion.cli.doctor.finding import Severity
 from bastion.cli.doctor.grants import Grant
-from bastion.core.model.identity import Mode
+from bastion.core.model.mode import Mode
 from tests.support.rights import how_to
 from tests.support.rights.how_to import BASTION, BUCKET
 
