@@ -11,6 +11,7 @@ from bastion.core import limits
 from bastion.core.bucket import keys
 from bastion.core.bucket.objects import ObjectMeta
 from bastion.core.model.identity import Inbox
+from bastion.daemon.observe.job_views import JobViews
 from bastion.daemon.observe.observer import by_turns
 from bastion.ports import ObjectStore
 from bastion.testing.cluster import Cluster
@@ -104,3 +105,43 @@ def test_specs_are_read_in_turns_the_oldest_of_each_inbox_first() -> None:
         }
     ) == ["b", "d", "c", "a"]
     assert by_turns({"a": meta(keys.active("a"), 2), "b": meta(keys.active("b"), 1)}) == ["b", "a"]
+
+
+@pytest.mark.parametrize("mode", ["open", "inbox"])
+def test_bad_specs_that_nobody_deletes_are_judged_once(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    judged: list[str] = []
+    new_view = JobViews._new_view
+
+    def counted(self: JobViews, name: str, *rest: object) -> object:
+        judged.append(name)
+        return new_view(self, name, *rest)  # type: ignore[arg-type]
+
+    cluster = Cluster()
+    if mode == "inbox":
+        flooded(cluster)
+    else:
+        for number in range(BAD):
+            cluster.put_spec(f"bad-{number}", b"{}")
+        cluster.clock.advance(2)
+    cluster.run_until(lambda: len(cluster.listed(keys.JOBS_INVALID)) == BAD)
+    cluster.settle(3)
+    monkeypatch.setattr(JobViews, "_new_view", counted)
+    cluster.settle(3)
+    assert not judged
+
+
+def test_a_bad_spec_that_is_corrected_is_judged_again() -> None:
+    cluster = Cluster()
+    cluster.put_spec("job", b"{}")
+    cluster.put_spec("other", b"{}")
+    cluster.settle(5)
+    assert len(cluster.listed(keys.JOBS_INVALID)) == 2
+    present = cluster.store.head(keys.active("job"))
+    assert present is not None
+    cluster.store.delete(present.key, generation=present.generation)
+    cluster.submit("job", instance_type="tpu-v4-8")
+    cluster.put_spec("other", b"[1]")
+    cluster.run_until(lambda: cluster.slices.created)
+    cluster.settle(3)
+    assert [key for key in cluster.listed(keys.JOBS_INVALID) if "other" in key]
+    assert len(cluster.listed(keys.JOBS_INVALID)) == 1

@@ -115,9 +115,8 @@ def _others(
     for user, meta in by_user.items():
         if chosen is not None and meta.key == chosen.key:
             continue
-        why = problem(meta) or taken
-        if refused.get((name, user)) == meta.generation:
-            why = why or "it was refused before"
+        known = refused.get((name, user)) == meta.generation  # maybe 100,000 of them, each with its explanation
+        why = "it was refused before" if known else problem(meta) or taken
         found.append(OutsideObject(name=name, owner=user, generation=meta.generation, problem=why))
     return found
 

@@ -152,12 +152,20 @@ class UserRequests(Cleaning):
                 changes["started"] = record.job
             if spec.limits.after != record.job.limits.after:
                 changes["after_met"] = None
-            told = asked.by_spec(Request.UPDATE, self.view, spec, self.world)
-            return self._evolve(record, text, asked=told, **changes)
+            return self._evolve(record, text, asked=self._update(record, spec), **changes)
         if record.status is Status.ACTIVE and spec_changes.keeps_running(changed):
             told = asked.by_spec(Request.UPDATE, self.view, spec, self.world)
             return self._evolve(record, text, asked=told, **inbox.pinned(self.view), job=spec)
-        return self._end(record, Cause.UPDATED, f"new spec, version {spec.version}")
+        stopping = self._end(record, Cause.UPDATED, f"new spec, version {spec.version}", told=self._update(record, spec))
+        assert self.view.spec_meta is not None  # there is a spec
+        return stopping if stopping is record else stopping.evolve(stopped_for=self.view.spec_meta.generation)
+
+    def _update(self, record: JobRecord, spec: JobSpec) -> Audited | None:
+        """For the audit trail; nothing if it said so when the update stopped an attempt."""
+        meta = self.view.spec_meta
+        if meta is not None and meta.generation == record.stopped_for:
+            return None
+        return asked.by_spec(Request.UPDATE, self.view, spec, self.world)
 
     def _cancel(self, record: JobRecord, message: str, by: str, told: Audited) -> JobRecord:
         if record.status is Status.CLEANING:
@@ -174,6 +182,7 @@ class UserRequests(Cleaning):
         evicted_for: str | None = None,
         *,
         exit_code: int | None = None,
+        told: Audited | None = None,
     ) -> JobRecord:
         attempt = record.attempt
         assert attempt is not None  # only called for a job with an attempt
@@ -187,11 +196,11 @@ class UserRequests(Cleaning):
             exit_code=exit_code,
             evicted_for=evicted_for,
         )
-        told = cause in (Cause.CANCELLED, Cause.REQUEUED)  # by the request's own line
-        text = "" if told else f"stopping attempt {attempt.number}: {cause.value}: {message}"
+        own_line = cause in (Cause.CANCELLED, Cause.REQUEUED)  # the request's
+        text = "" if own_line else f"stopping attempt {attempt.number}: {cause.value}: {message}"
         if cause is Cause.EVICTED and (saved_at := saved_until(attempt, self.view.attempt)) is not None:
             text += f"; last checkpoint {duration(self.now - saved_at)} ago"
-        return self._evolve(record, text, attempt=attempt.model_copy(update={"ending": ending}))
+        return self._evolve(record, text, asked=told, attempt=attempt.model_copy(update={"ending": ending}))
 
     def _grace(self, record: JobRecord, cause: Cause) -> float:
         """Return the project's grace period, or the shorter one of a job that has nothing to save."""

@@ -38,6 +38,15 @@ class _Reusable:
     view: JobView
 
 
+@dataclass(frozen=True, slots=True)
+class _Unaccepted:
+    """The reusable view of a name with a spec that no job comes from, and nothing else."""
+
+    uid: str
+    seen: tuple[object, ...]
+    view: JobView
+
+
 class JobViews:
     """Builds views tick by tick.
 
@@ -80,6 +89,7 @@ class JobViews:
         self._bad_before: dict[str, tuple[int, float]] = {}
         self._words = HostWords(folders, clock)
         self._reusable: dict[str, _Reusable] = {}
+        self._unaccepted: dict[str, _Unaccepted] = {}
         self._all_gangs_known = False
         self._inbox_is_on = False
         # Gangs of attempts later than their states know: the state's generation, and since when.
@@ -127,10 +137,11 @@ class JobViews:
         explained = () if folders.inbox.on else (entry.name for entry in folders.invalid.values.values())
         names = sorted({*folders.specs.listed, *folders.states.listed, *explained}.difference(self._backlog))
         reusable, self._reusable = self._reusable, {}
+        unaccepted, self._unaccepted = self._unaccepted, {}
         self._looked_up = look_up(self._provisioners.slices.get, self._not_listed(names, gangs), threads)
         self._inbox_is_on = folders.inbox.on
         self._all_gangs_known = not (gangs.problem(on_bastion=False) or gangs.bastion_host.problem)
-        views = {name: self._view(name, gangs, reusable.get(name)) for name in names}
+        views = {name: self._view(name, gangs, reusable.get(name), unaccepted.get(name)) for name in names}
         self.problems += self._words.alarms()
         return views
 
@@ -222,10 +233,14 @@ class JobViews:
 
     # -- one job ------------------------------------------------------------------------------------------------
 
-    def _view(self, name: str, gangs: Gangs, reusable: _Reusable | None) -> JobView:
+    def _view(
+        self, name: str, gangs: Gangs, reusable: _Reusable | None, unaccepted: _Unaccepted | None
+    ) -> JobView:
         meta = self._folders.specs.listed.get(name)
         value = self._folders.states.values.get(name)
         record = value if isinstance(value, JobRecord) else None
+        if record is None and meta is not None and self._is_only_a_spec(name):
+            return self._unaccepted_view(name, meta, gangs, unaccepted)
         if meta is None or record is None or not self._is_unchanged(name, meta, record, gangs):
             return self._new_view(name, meta, record, gangs)
         uid = record.uid
@@ -263,6 +278,39 @@ class JobViews:
             )
             and not (self._inbox_is_on and folders.inbox.refused_requests(name))
         )
+
+    def _is_only_a_spec(self, name: str) -> bool:
+        """Whether there is no state, no request, and no valid spec that was read."""
+        folders = self._folders
+        return (
+            name not in folders.states.listed
+            and name not in folders.states.values
+            and name not in folders.states.problems
+            and name not in folders.states.unknown
+            and (name not in folders.specs.values or name in folders.specs.problems)
+            and name not in folders.specs.unknown
+            and name not in folders.user_requests.listed
+            and name not in folders.user_requests.unknown
+            and name not in folders.requests.of_jobs
+            and name not in self.doubts
+            and not (self._inbox_is_on and folders.inbox.refused_requests(name))
+        )
+
+    def _unaccepted_view(self, name: str, meta: ObjectMeta, gangs: Gangs, known: _Unaccepted | None) -> JobView:
+        """Reuse it: users may leave 100,000 bad specs for weeks. Of past attempts only an accepted spec is told."""
+        folders = self._folders
+        invalid_name = keys.invalid_name(name, self._owner(meta, None))
+        read = folders.specs.generation(name) == meta.generation
+        explained = folders.invalid.values.get(invalid_name), folders.invalid.listed.get(invalid_name)
+        seen = (meta, read, self._spec_problem(name, meta), *explained)
+        if known is None or known.seen != seen or known.uid in gangs.by_uid:
+            view = self._new_view(name, meta, None, gangs)
+            if view.frozen or view.orphan_gangs:
+                return view
+            uid = keys.job_uid(self.settings.root, name, meta.generation, owner=view.owner)
+            known = _Unaccepted(uid, seen, view)
+        self._unaccepted[name] = known
+        return known.view
 
     def _new_view(self, name: str, meta: ObjectMeta | None, record: JobRecord | None, gangs: Gangs) -> JobView:
         folders = self._folders
