@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from bastion.core import documents, limits
 from bastion.core.errors import InvalidDocument
@@ -22,6 +22,12 @@ class SteadyPoint(_Part):
     server: Instant
     boot_id: str = Field(default="", max_length=128)  # of the machine of the boot clock; empty if unknown
     boot_seconds: float = Field(default=0.0, ge=0, le=1e12, allow_inf_nan=False)  # by that machine's boot clock
+
+    @field_validator("steady", "server")
+    @classmethod
+    def _as_written(cls, seconds: float) -> float:
+        """In microseconds, as the document has it; another's number may be finer."""
+        return round(seconds, 6)
 
 
 class LeaseDocument(_Part):
