@@ -45,6 +45,8 @@ class LeaseDocument(_Part):
     fenced_epoch: int = Field(default=0, ge=0, le=EPOCH_MAX)
     # Jobs whose attempts count although they could not be adopted before the fence was set.
     exempt: tuple[str, ...] = Field(default=(), max_length=limits.FENCE_EXEMPT_MAX)
+    # Why the owner cannot act, if that lasts: it cannot publish a status then.
+    problem: str = Field(default="", max_length=limits.PROBLEM_MAX_CHARS)
     steady: SteadyPoint | None = None  # the owner's steady time at an earlier write, from which a successor goes on
 
     def to_bytes(self) -> bytes:
