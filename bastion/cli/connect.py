@@ -79,11 +79,12 @@ def _show_waits() -> None:
 
 def warn_if_no_daemon(client: Client, target: Target) -> bool:
     """Warn if the lease shows that no daemon is running; return whether that is so."""
-    from bastion.client.daemon_health import DaemonHealth
+    from bastion.client.daemon_health import CANNOT_ACT, DaemonHealth
 
     problem = DaemonHealth(client.store, client.clock, local=target.root.local).look()
     if problem:
-        say(f"bastion: {problem}; jobs do not start or end until one runs ({start_command(target)})")
+        until = "it can" if problem.startswith(CANNOT_ACT) else f"one runs ({start_command(target)})"
+        say(f"bastion: {problem}; jobs do not start or end until {until}")
     return bool(problem)
 
 

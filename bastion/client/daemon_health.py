@@ -12,12 +12,17 @@ from bastion.core.bucket import keys
 from bastion.core.errors import InvalidDocument, NotFound, ObjectTooLarge
 from bastion.core.model import lease
 from bastion.core.model.lease import LeaseDocument
+from bastion.core.plain_text import plain_line
 from bastion.ports import Clock, ObjectStore
 from bastion.processes import ProcessId, host_identity
 
 # Over three renewals: the TTL is 5 s on a folder and 60 s in the cloud; a third of it passes between renewals.
 _PATIENCE_LOCAL_SECONDS = 10.0
 _PATIENCE_REMOTE_SECONDS = 90.0
+
+
+# How the problem of a daemon that lives begins.
+CANNOT_ACT = "the daemon runs, but cannot act"
 
 
 class DaemonHealth:
@@ -78,6 +83,8 @@ class DaemonHealth:
             here = self._local and held.host_identity == host_identity()
             if here and process is not None and not process.alive:
                 return f"the daemon (process {process.pid}) has died"
+            if held.problem and now - self._since < self._patience:
+                return f"{CANNOT_ACT}: {plain_line(held.problem)}"
         if now - self._since >= self._patience:
             return f"the daemon has not renewed its lease for {now - self._since:.0f} s"
         return ""

@@ -15,6 +15,7 @@ from bastion.core.bucket import keys
 from bastion.core.errors import InvalidDocument, NotFound, PreconditionFailed
 from bastion.core.model import lease
 from bastion.core.model.lease import LeaseDocument
+from bastion.core.plain_text import plain_line
 from bastion.daemon.steady_time import SteadyTime
 from bastion.ports import Clock, ObjectStore
 from bastion.processes import UNKNOWN_BOOT, ProcessId
@@ -58,6 +59,8 @@ class Lease:
         self.server_time = 0.0
         boot_id = host_identity.partition("/")[0]
         self.steady = SteadyTime(clock, boot_id="" if boot_id == UNKNOWN_BOOT else boot_id)
+        # Why we cannot act; the next renewal says it to everybody who looks whether we live.
+        self.problem = ""
 
     @property
     def epoch(self) -> int:
@@ -129,7 +132,8 @@ class Lease:
 
     def _renew(self, mine: LeaseDocument, generation: int, now: float) -> bool:
         point = self.steady.proposal() or mine.steady
-        renewed = mine.model_copy(update={"renewal": mine.renewal + 1, "steady": point})
+        problem = plain_line(self.problem)[: limits.PROBLEM_MAX_CHARS]
+        renewed = mine.model_copy(update={"renewal": mine.renewal + 1, "steady": point, "problem": problem})
         server = self._write(renewed, generation, now)
         if server is None:
             return False

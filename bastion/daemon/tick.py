@@ -59,6 +59,8 @@ from scheduler import JobStatus, RecentHoldings, Scheduler, Snapshot, UsageHisto
 _STORE_THREADS = 32
 # At most; on S3 a look-up tells the time of what was written.
 _REQUESTS_OF_A_WRITE = 2
+# A hiccup of the bucket is not worth telling everybody.
+_UNREAD_TICKS_TOLD = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -224,6 +226,7 @@ class Tick:
         self._epoch_logged = 0
         self._recovered_epoch = -1
         self._standing_by = ""
+        self._unread_ticks = 0  # in a row
 
     def tick(self) -> TickReport:
         """Run one tick. A store that does not answer ends the tick, never the daemon."""
@@ -236,9 +239,13 @@ class Tick:
                 self._observer.use_keys(self._read_run_keys())
                 self._has_keys = True
             in_force, given, output = self._list_and_decide()
+            self._unread_ticks, self._lease.problem = 0, ""
             return self._act(in_force, given, output, problems)
         except BastionError as error:
             self._list_whole = True
+            self._unread_ticks += 1
+            if self._unread_ticks >= _UNREAD_TICKS_TOLD:
+                self._lease.problem = str(error)
             problems.append(f"this tick could not read enough to act: {error}")
             self._notify(problems[-1])
             return TickReport(acted=False, problems=problems)

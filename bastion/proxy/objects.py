@@ -116,7 +116,7 @@ class Known:
         try:
             stored = int(stored_bytes)
             numbers = int(generation), int(metageneration)
-        except ValueError as error:
+        except (ValueError, OverflowError) as error:  # a JSON number may be infinite
             raise UpstreamUnavailable("the service described an object with invalid numbers; try again") from error
         envelope = Envelope.from_metadata(metadata)
         return cls(

@@ -125,6 +125,23 @@ def test_root_what_is_not_allowed_files_of_administrators_and_daemons_have_lines
     assert f"whoever wrote generation {meta.generation}" in files[2].why
 
 
+def test_an_update_that_stops_an_attempt_has_its_line_even_if_it_is_replaced_before_it_is_taken(
+    cluster: Cluster,
+) -> None:
+    cluster.submit("job", user="alice", instance_type="tpu-v4-16")
+    cluster.run_until(lambda: cluster.hosts.live("job"))
+    for count, command in enumerate(("other", "third"), 1):  # the second before the first is taken
+        cluster.submit("job", user="alice", instance_type="tpu-v4-16", version=1, command=command)
+        cluster.settle(1)
+        assert told(cluster, job="job", request="update") == [("alice", "update", "accepted")] * count
+        assert cluster.record("job").job.version is None
+    cluster.run_until(lambda: cluster.record("job").job.version == 1)
+    assert cluster.record("job").job.command == "third"
+    cluster.settle(3)
+    assert told(cluster, job="job", request="update") == [("alice", "update", "accepted")] * 2
+    assert len({line.sha256 for line in lines(cluster, job="job", request="update")}) == 2
+
+
 def test_an_idle_daemon_writes_nothing_and_a_busy_tick_appends_once(cluster: Cluster) -> None:
     cluster.settle(3)
     before = cluster.store.head(keys.audit(utc_day(cluster.clock.now())))

@@ -81,7 +81,7 @@ def _run(call: Invocation) -> int:
     spec = make(options=options)
     if not call.flags.dry_run:  # packing and uploading take long: whatever can refuse the job comes first
         if call.flags.name is not None:
-            client.check_free(name)
+            client.check_free(name, user)
         warn_of(spec)
         check_quota(call, client, spec)
     bundle = job_code.pack_bundle(call, without=job_code.file_of_stdout() if call.flags.dry_run else "")

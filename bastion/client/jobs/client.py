@@ -23,6 +23,12 @@ def _exists(name: str) -> Refused:
     )
 
 
+def _taken_by(state: JobRecord) -> Refused:
+    return Refused(
+        f"a job of {state.owner} named {state.name!r} already exists (bastion why {state.name}); choose another name"
+    )
+
+
 class Client(Lookup):
     """One bastion for its users."""
 
@@ -43,10 +49,7 @@ class Client(Lookup):
         content = spec.to_bytes() if data is None else data
         if owner and isinstance(state := self._state(spec.name), JobRecord):
             if state.owner != owner:
-                raise Refused(
-                    f"a job of {state.owner} named {spec.name!r} already exists (bastion why {spec.name}); "
-                    "choose another name"
-                )
+                raise _taken_by(state)
             return self._update(spec, content, owner)
         try:
             meta = self._put_spec(spec.name, content, owner, generation=0)
@@ -55,10 +58,14 @@ class Client(Lookup):
         uid = self._uid(spec.name, meta.generation, owner=owner)
         return Submitted(name=spec.name, uid=uid, generation=meta.generation)
 
-    def check_free(self, name: str) -> None:
-        """Raise Refused if a live job, or a spec that is not accepted, has the name."""
-        places = {keys.active(name), self.spec_key(name)}
-        if any(self.store.head(key) is not None for key in places):
+    def check_free(self, name: str, user_id: str) -> None:
+        """Raise Refused if a job, or a spec that is not accepted, has the name; `user_id`: whose job it would be."""
+        if self.takes_inboxes:
+            self.user = user_id
+            state = self._state(name)
+            if isinstance(state, JobRecord) and state.owner != self.inbox:
+                raise _taken_by(state)
+        if self.store.head(self.spec_key(name)) is not None:
             raise _exists(name)
 
     def _put_spec(self, name: str, content: bytes, owner: str, *, generation: int) -> ObjectMeta:

@@ -300,7 +300,7 @@ class JobRecord(_Part):
     held: Held | None = None
     # The newest requests that were answered, as `<user>/<id>`: what is deleted late is not answered twice.
     requests_done: tuple[str, ...] = ()
-    stopped_for: int = 0  # generation of the last update that stopped an attempt: the audit trail has its line
+    update_told: int = 0  # generation of the newest update that waits for an attempt to end: the audit trail has it
     cleanup: Attempt | None = None  # the run of the cleanup command, while it is under way
     cleanups: int = Field(default=0, ge=0)  # tries of the cleanup command so far, the present one included
     cleanup_end: CleanupEnd | None = None  # of the last try that has ended

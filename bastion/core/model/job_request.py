@@ -60,8 +60,13 @@ def read(data: bytes) -> JobRequest:
     if found.format != FORMAT:
         raise InvalidDocument(f"the request has format {found.format}; this version reads {FORMAT}")
     texts = {
-        "by": plain_line(found.by[: limits.NAME_MAX_CHARS]),
+        "by": _cut(found.by, limits.NAME_MAX_CHARS),
         "uid": found.uid[: limits.NAME_MAX_CHARS],
-        "reason": plain_line(found.reason[: limits.REQUEST_REASON_MAX_CHARS]),
+        "reason": _cut(found.reason, limits.REQUEST_REASON_MAX_CHARS),
     }
     return found.model_copy(update=texts)
+
+
+def _cut(text: str, most: int) -> str:
+    """The text as it is shown, cut afterwards: what is escaped becomes longer."""
+    return plain_line(text)[:most].rstrip()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from bastion.core import documents, limits
 from bastion.core.errors import InvalidDocument
@@ -23,6 +23,12 @@ class SteadyPoint(_Part):
     boot_id: str = Field(default="", max_length=128)  # of the machine of the boot clock; empty if unknown
     boot_seconds: float = Field(default=0.0, ge=0, le=1e12, allow_inf_nan=False)  # by that machine's boot clock
 
+    @field_validator("steady", "server")
+    @classmethod
+    def _as_written(cls, seconds: float) -> float:
+        """In microseconds, as the document has it; another's number may be finer."""
+        return round(seconds, 6)
+
 
 class LeaseDocument(_Part):
     """The whole object."""
@@ -39,6 +45,8 @@ class LeaseDocument(_Part):
     fenced_epoch: int = Field(default=0, ge=0, le=EPOCH_MAX)
     # Jobs whose attempts count although they could not be adopted before the fence was set.
     exempt: tuple[str, ...] = Field(default=(), max_length=limits.FENCE_EXEMPT_MAX)
+    # Why the owner cannot act, if that lasts: it cannot publish a status then.
+    problem: str = Field(default="", max_length=limits.PROBLEM_MAX_CHARS)
     steady: SteadyPoint | None = None  # the owner's steady time at an earlier write, from which a successor goes on
 
     def to_bytes(self) -> bytes:

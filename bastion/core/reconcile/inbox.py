@@ -18,7 +18,8 @@ from bastion.core.reconcile.effects import DropInvalid, DropUserRequest, Effect,
 
 INSTEAD = (
     "this bastion takes jobs and requests from inbox/<user>/ only, because there the bucket proves who wrote them; "
-    "use a newer bastion command, or ask its administrator for an inbox"
+    "launch it again if it was launched before inboxes were enabled, or with a newer bastion command; or ask an "
+    "administrator for an inbox"
 )
 
 

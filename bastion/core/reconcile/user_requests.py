@@ -16,6 +16,7 @@ from bastion.core.model.job_record import (
     Outcome,
 )
 from bastion.core.model.job_request import RequestKind
+from bastion.core.model.job_spec import JobSpec
 from bastion.core.model.lifecycle import Status
 from bastion.core.model.world import JobView, UserRequest, World
 from bastion.core.plain_text import plain
@@ -156,16 +157,18 @@ class UserRequests(Cleaning):
         if record.status is Status.ACTIVE and spec_changes.keeps_running(changed):
             told = asked.by_spec(Request.UPDATE, self.view, spec, self.world)
             return self._evolve(record, text, asked=told, **inbox.pinned(self.view), job=spec)
-        stopping = self._end(record, Cause.UPDATED, f"new spec, version {spec.version}", told=self._update(record, spec))
-        assert self.view.spec_meta is not None  # there is a spec
-        return stopping if stopping is record else stopping.evolve(stopped_for=self.view.spec_meta.generation)
+        told = self._update(record, spec)
+        if told is None:  # it waits for the attempt to end
+            return self._end(record, Cause.UPDATED, f"new spec, version {spec.version}")
+        stopping = self._end(record, Cause.UPDATED, f"new spec, version {spec.version}", told=told)
+        if stopping is record:  # the attempt was ending
+            stopping = self._evolve(record, f"version {spec.version} is to follow", asked=told)
+        return self._evolve(stopping, update_told=told.generation)
 
     def _update(self, record: JobRecord, spec: JobSpec) -> Audited | None:
-        """For the audit trail; nothing if it said so when the update stopped an attempt."""
-        meta = self.view.spec_meta
-        if meta is not None and meta.generation == record.stopped_for:
-            return None
-        return asked.by_spec(Request.UPDATE, self.view, spec, self.world)
+        """For the audit trail; nothing if it has the line since the update began to stop an attempt."""
+        told = asked.by_spec(Request.UPDATE, self.view, spec, self.world)
+        return None if told.generation == record.update_told else told
 
     def _cancel(self, record: JobRecord, message: str, by: str, told: Audited) -> JobRecord:
         if record.status is Status.CLEANING:

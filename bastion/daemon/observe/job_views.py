@@ -233,9 +233,7 @@ class JobViews:
 
     # -- one job ------------------------------------------------------------------------------------------------
 
-    def _view(
-        self, name: str, gangs: Gangs, reusable: _Reusable | None, unaccepted: _Unaccepted | None
-    ) -> JobView:
+    def _view(self, name: str, gangs: Gangs, reusable: _Reusable | None, unaccepted: _Unaccepted | None) -> JobView:
         meta = self._folders.specs.listed.get(name)
         value = self._folders.states.values.get(name)
         record = value if isinstance(value, JobRecord) else None

@@ -111,7 +111,10 @@ def _instant(value: object) -> float:
     """An instant that can be shown. Raises TypeError, ValueError or OverflowError."""
     if not isinstance(value, (int, float)):
         raise TypeError("not an instant")
-    to_rfc3339(value)
+    try:
+        to_rfc3339(value)
+    except OSError as error:  # the C library's calendar ends before Python's integers
+        raise ValueError("not an instant") from error
     return float(value)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from bastion.client.daemon_health import DaemonHealth
 from bastion.core.bucket import keys
 from bastion.core.errors import AccessDenied, BastionError, InvalidDocument, PreconditionFailed, StoreUnavailable
 from bastion.core.run_keys import RunKeys
@@ -72,6 +73,29 @@ def test_a_lost_request_or_reply_is_tried_again_with_one_result(fault: Fault) ->
     with pytest.raises(BastionError):
         read(store)
     assert key(read(store)) == key(read(store, b"x" * 32))
+
+
+def test_users_are_told_why_a_daemon_that_lives_does_not_act_once_that_lasts() -> None:
+    cluster = Cluster()
+    cluster.settle(2)
+    health = DaemonHealth(cluster.store, cluster.clock, local=True)
+    assert health.look() == ""
+    cluster.restart_daemon()
+    refused = InvalidDocument("secrets/runs is not a secret that a daemon made; restore it")
+
+    def broken() -> RunKeys:
+        raise refused
+
+    good = cluster.daemon._read_run_keys
+    cluster.daemon._has_keys = False
+    cluster.daemon._read_run_keys = broken
+    for _ in range(40):
+        cluster.step()
+    assert health.look() == f"the daemon runs, but cannot act: {refused}"
+    cluster.daemon._read_run_keys = good
+    for _ in range(40):
+        cluster.step()
+    assert health.look() == ""
 
 
 def test_a_daemon_that_cannot_read_it_does_nothing_says_so_and_goes_on_when_it_can() -> None:
