@@ -1,5 +1,7 @@
 """How long `bastion.client.outputs.fetch` takes against `cp -r` of the same bytes, in turns: medians of three.
 
+Also the CPU time of `fetch`, and of SHA-256 alone.
+
 python bench/outputs.py [--mib=1024]
 """
 
@@ -48,6 +50,7 @@ def main() -> None:
     result = Result.model_validate({"uid": _UID, "attempts": [{"number": 1, "public_key": _KEY.public}]})
     info = JobInfo(name="job", uid=_UID, stage=Stage.COMPLETED, result=result)
     times: dict[str, list[float]] = {"cp": [], "fetch": [], "fetch again": []}
+    cpu: dict[str, list[float]] = {"fetch": [], "fetch again": [], "SHA-256": []}
     with tempfile.TemporaryDirectory() as folder:
         bucket = Path(folder) / "bucket"
         store = DirectoryStore(bucket, fsync=False)
@@ -58,12 +61,18 @@ def main() -> None:
             subprocess.run(["cp", "-r", str(bucket / "outputs"), str(copy)], check=True)
             times["cp"].append(time.monotonic() - begun)
             for name in ("fetch", "fetch again"):
-                begun = time.monotonic()
+                begun, used = time.monotonic(), time.process_time()
                 assert fetch(store, find_outputs(store, info), to).complete
                 times[name].append(time.monotonic() - begun)
+                cpu[name].append(time.process_time() - used)
+            block, used = bytes(1 << 20), time.process_time()
+            for _ in range(given.mib):
+                hashlib.sha256(block).digest()
+            cpu["SHA-256"].append(time.process_time() - used)
             subprocess.run(["rm", "-r", str(copy), str(to)], check=True)
     medians = {name: statistics.median(taken) for name, taken in times.items()}
     print(", ".join(f"{name} {taken:.2f} s" for name, taken in medians.items()), f"for {given.mib} MiB")
+    print("CPU:", ", ".join(f"{name} {statistics.median(used):.2f} s" for name, used in cpu.items()))
     print(f"fetch: {medians['fetch'] / medians['cp']:.2f} x cp; load {os.getloadavg()[0]:.0f}")
 
 

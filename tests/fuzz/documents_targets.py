@@ -183,14 +183,14 @@ def _agent_manifest(data: bytes) -> None:
     assert agent_archive.Manifest.read(manifest.to_bytes()) == manifest
 
 
-def _host_results() -> Sequence[bytes]:
+def host_results() -> Sequence[bytes]:
     lines = ['{"metric": "seconds", "value": 1.5, "step": 10, "unit": "s"}', ':::MLLOG {"key": "run_start"}']
     environment = results.Environment(processor="cpu", libraries={"jax": "0.6"}, variables={"A": "b"})
     made = results.HostResults(attempt=1, try_number=2, exit_code=0, lines=lines, environment=environment)
     return [made.to_bytes(), results.HostResults(attempt=1, try_number=1, mllog=lines, truncated=True).to_bytes()]
 
 
-def _manifests() -> Sequence[bytes]:
+def manifests() -> Sequence[bytes]:
     part = outputs.Part(object=outputs.object_name("f/", 1, "a/b", 0, 1), size=3, sha256="0" * 64)
     stored = outputs.StoredFile(mode=0o644, mtime_ns=10**18, parts=(part,))
     made = outputs.Manifest(
@@ -199,7 +199,7 @@ def _manifests() -> Sequence[bytes]:
     return [made.to_bytes()]
 
 
-def _listings() -> Sequence[bytes]:
+def pinned_listings() -> Sequence[bytes]:
     made = pinned.Listing(
         url="gs://b/p/", prefix="p/", objects=2, size=10, disk_size=8192, parts=1, digests=[pinned.digest(b"")]
     )
@@ -233,7 +233,7 @@ def _job_requests() -> Sequence[bytes]:
     ]
 
 
-def _log_segments() -> Sequence[bytes]:
+def log_segments() -> Sequence[bytes]:
     text = (
         b"2026-01-02T03:04:05.000006Z stdout F hello\n2026-01-02T03:04:06.000006Z stderr P 50 %\r\n"
         b"2026-01-02T03:04:06.000007Z stderr F \r100 %\n"
@@ -282,10 +282,10 @@ TARGETS = (
     Target(
         name="complete", parse=lambda data: read_result(data, name=JOB), errors=_INVALID, seeds=under("jobs/complete/")
     ),
-    Target(name="pinned-listing", parse=_roundtrip(pinned.read_listing), errors=_INVALID, seeds=_listings),
+    Target(name="pinned-listing", parse=_roundtrip(pinned.read_listing), errors=_INVALID, seeds=pinned_listings),
     Target(name="pinned-part", parse=_part, errors=_INVALID, seeds=_parts, form=Form.GZIP_JSON),
-    Target(name="output-manifest", parse=_roundtrip(outputs.read), errors=_INVALID, seeds=_manifests),
-    Target(name="host-results", parse=_roundtrip(results.read), errors=_INVALID, seeds=_host_results),
+    Target(name="output-manifest", parse=_roundtrip(outputs.read), errors=_INVALID, seeds=manifests),
+    Target(name="host-results", parse=_roundtrip(results.read), errors=_INVALID, seeds=host_results),
     Target(name="agent-manifest", parse=_agent_manifest, errors=(ValueError,), seeds=_agent_manifests),
     Target(name="recorded-tick", parse=recorded_tick.read, errors=_INVALID, seeds=lambda: _lived()[1][4:24:5]),
     Target(
@@ -302,7 +302,7 @@ TARGETS = (
         form=Form.LINES,
     ),
     Target(name="quota", parse=quota.load, errors=(quota.QuotaFileError,), seeds=lambda: QUOTAS, form=Form.LINES),
-    Target(name="log-segment", parse=_log, errors=(), seeds=_log_segments, form=Form.LINES),
+    Target(name="log-segment", parse=_log, errors=(), seeds=log_segments, form=Form.LINES),
     Target(
         name="keys",
         parse=_keys,

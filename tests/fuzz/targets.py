@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from tests.fuzz import agent_targets, client_targets, cloud_targets, cluster_targets, documents_targets, wire_targets
+from tests.fuzz import (
+    agent_targets,
+    client_targets,
+    cloud_targets,
+    cluster_targets,
+    documents_targets,
+    proof_targets,
+    wire_targets,
+)
 from tests.fuzz.target import Target
 
 TARGETS: tuple[Target, ...] = (
     *documents_targets.TARGETS,
+    *proof_targets.TARGETS,
     *agent_targets.TARGETS,
     *wire_targets.TARGETS,
     *cluster_targets.TARGETS,
