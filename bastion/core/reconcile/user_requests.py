@@ -157,13 +157,13 @@ class UserRequests(Cleaning):
         if record.status is Status.ACTIVE and spec_changes.keeps_running(changed):
             told = asked.by_spec(Request.UPDATE, self.view, spec, self.world)
             return self._evolve(record, text, asked=told, **inbox.pinned(self.view), job=spec)
-        told_now = self._update(record, spec)
-        if told_now is None:  # it waits for the attempt to end
-            return self._end(record, Cause.UPDATED, f"new spec, version {spec.version}")
-        stopping = self._end(record, Cause.UPDATED, f"new spec, version {spec.version}", told=told_now)
+        unless_told, message = self._update(record, spec), f"new spec, version {spec.version}"
+        stopping = self._end(record, Cause.UPDATED, message, told=unless_told)
+        if unless_told is None:  # it waits for the attempt to end
+            return stopping
         if stopping is record:  # the attempt was ending
-            stopping = self._evolve(record, f"version {spec.version} is to follow", asked=told_now)
-        return self._evolve(stopping, update_told=told_now.generation)
+            stopping = self._evolve(record, f"version {spec.version} is to follow", asked=unless_told)
+        return self._evolve(stopping, update_told=unless_told.generation)
 
     def _update(self, record: JobRecord, spec: JobSpec) -> Audited | None:
         """For the audit trail; nothing if it has the line since the update began to stop an attempt."""
